@@ -96,6 +96,12 @@ func arguments(t *testing.T, dir, file string) gen.Options {
 	flags.StringVar(&pack.Mask, "pack-mask", "", "")
 	pair("pack-fill", func(what, input string) { pack.Fill[what] = input })
 	pair("unpack", func(out, input string) { pack.Unpack[out] = input })
+	pair("state-fill", func(what, input string) {
+		if opts.StateFill == nil {
+			opts.StateFill = map[string]string{}
+		}
+		opts.StateFill[what] = input
+	})
 	pair("state", func(out, in string) { opts.State = append(opts.State, gen.StatePair{Out: out, In: in}) })
 	flags.Func("rename", "", func(s string) error {
 		anchor, name, ok := strings.Cut(s, "=")

@@ -22,6 +22,8 @@ const (
 	PackedTests = "packed_test.go.tmpl" // for the file of tests
 	Stream      = "stream.go.tmpl"      // methods of Stream, of a package that keeps a state
 	StreamTests = "stream_test.go.tmpl" // for the file of tests
+	Flow        = "flow.go.tmpl"        // methods of Stream, of a package of several sizes
+	FlowTests   = "flow_test.go.tmpl"   // for the file of tests
 
 	Branches     = "branches.go.tmpl"      // the type Branch and methods of Runner, of a package of a fused model
 	BranchesTest = "branches_test.go.tmpl" // a file, in the place of Tests

@@ -30,6 +30,7 @@ var packageFlags = append([]cli.Flag{
 	&cli.StringSliceFlag{Name: "pack-fill", Usage: "what the runner fills inputs with so that sequences stay apart, `WHAT=INPUT`: segments, positions, first, blocks or bias; or none"},
 	&cli.StringSliceFlag{Name: "unpack", Usage: "an output with a part for each sequence, by the input that counts them, `OUTPUT=INPUT`"},
 	&cli.StringSliceFlag{Name: "state", Usage: "an output that is an input of the next request, `OUTPUT=INPUT`; the package then has streams, which keep it"},
+	&cli.StringSliceFlag{Name: "state-fill", Usage: "what a stream whose state grows fills inputs with, `WHAT=INPUT`: mask (1 for what there is of the state), bias (0 for it, and the lowest value elsewhere) or positions"},
 	&cli.BoolFlag{Name: "no-queues", Usage: "leave out the type Queues, and with it what the package links of queues"},
 	&cli.BoolFlag{Name: "tests", Usage: "write the package's own example, benchmarks and allocation tests; --tests=false leaves them out", Value: true},
 	&cli.StringFlag{Name: "popef", Usage: "`FILE` to which an ONNX model is compiled (default: beside the package's code, unless it is embedded)"},
@@ -151,6 +152,9 @@ func jobOf(c *cli.Context, models []string) (job, error) {
 		return j, err
 	}
 	if j.options.State, err = statesOf(c.StringSlice("state")); err != nil {
+		return j, err
+	}
+	if j.options.StateFill, err = pairsOf("state-fill", "WHAT=INPUT", c.StringSlice("state-fill")); err != nil {
 		return j, err
 	}
 	if c.IsSet("queue") && j.options.QueueDepth < 1 {

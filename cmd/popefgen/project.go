@@ -47,6 +47,8 @@ type projectModel struct {
 	Unpack   map[string]string `yaml:"unpack"`
 	State    map[string]string `yaml:"state"`
 
+	StateFill map[string]string `yaml:"state-fill"`
+
 	// For ONNX models.
 	PopEF      string                    `yaml:"popef"`
 	Batch      *sizes.List               `yaml:"batch"`
@@ -167,6 +169,7 @@ func (m *projectModel) job(base string) (job, error) {
 		j.options.Tests = *m.Tests
 	}
 	var err error
+	j.options.StateFill = m.StateFill
 	if j.options.Pack, j.options.State, err = m.packing(); err != nil {
 		return j, err
 	}

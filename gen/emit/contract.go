@@ -41,6 +41,7 @@ func contractFile(p *plan.Plan) ([]byte, error) {
 		}),
 		packSpec(p),
 		branchSpec(p),
+		flowSpec(p),
 		jen.Line(),
 	)
 	return render(f)
@@ -136,7 +137,7 @@ func testFile(p *plan.Plan) ([]byte, error) {
 	for _, more := range []struct {
 		name string
 		has  bool
-	}{{templates.PackedTests, p.Pack != nil}, {templates.StreamTests, len(p.State) > 0}} {
+	}{{templates.PackedTests, p.Pack != nil}, {templates.StreamTests, len(p.State) > 0 && p.Flow == nil}, {templates.FlowTests, p.Flow != nil}} {
 		if !more.has {
 			continue
 		}

@@ -48,7 +48,11 @@ func mainFile(p *plan.Plan) ([]byte, error) {
 	}
 	if len(p.State) > 0 {
 		stateTypes(f, p)
-		if err := template(f, templates.Stream, p); err != nil {
+		name := templates.Stream
+		if p.Flow != nil {
+			name = templates.Flow
+		}
+		if err := template(f, name, p); err != nil {
 			return nil, err
 		}
 	}

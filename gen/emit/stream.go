@@ -13,6 +13,10 @@ func stateTypes(f *jen.File, p *plan.Plan) {
 		typ  string
 		doc  string
 	}
+	if p.Flow != nil {
+		flowTypes(f, p)
+		return
+	}
 	typeOf := func(tensor int) string {
 		if t := p.Tensors[tensor]; t.Sample != "" {
 			return t.Sample

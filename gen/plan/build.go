@@ -76,6 +76,7 @@ func passes() []func(*builder) {
 		(*builder).states,
 		(*builder).openInputs,
 		(*builder).samples,
+		(*builder).flow,
 		(*builder).packing,
 		(*builder).renames,
 		(*builder).name,
@@ -102,6 +103,7 @@ type builder struct {
 	renamed []string        // per tensor, the Go name that the caller gave it
 
 	statePairs [][2]int // anchors of states: input and output
+	cached     []cached // of these, what grows
 
 	// Of a family: the names of lengths, parameters with the names of what they are, and what lengths
 	// follow from with their names.

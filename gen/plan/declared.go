@@ -86,6 +86,7 @@ func Probes() []*Plan {
 		{opts: Options{Tests: true, State: []StatePair{{Out: "out0", In: "in0"}}}, shapes: [][]int64{{1, 1}}},
 		{opts: Options{Tests: true, Renames: map[string]string{ProbeBranch + "/" + ProbeTensor: ProbeTensor}}, shapes: [][]int64{{1, 1}}, fused: true},
 		{opts: Options{Tests: true}, shapes: [][]int64{{1, 3, 8, 5}, {2, 3, 16, 5}}},
+		{opts: Options{Tests: true, State: []StatePair{{Out: "out0", In: "in0"}}}, shapes: [][]int64{{1, 3}, {2, 3}}},
 		{opts: Options{Tests: true, Embed: "probe.popef"}, shapes: [][]int64{{1, 3}, {2, 3}}},
 	} {
 		c.opts.Package, c.opts.ModelBase = "probe", "probe.popef"

@@ -72,9 +72,9 @@ func (b *builder) family() {
 	}
 	f := &Family{}
 	p.Family = f
-	if b.opts.Pack != nil || len(b.opts.State) > 0 {
-		b.problem("packing and states: they are for a model of one size, and this one has several; compile one for them")
-		b.opts.Pack, b.opts.State = nil, nil
+	if b.opts.Pack != nil {
+		b.problem("pack: the model has several sizes, and sequences are packed into the rows of one; compile it with one size of each dimension")
+		b.opts.Pack = nil
 	}
 	if p.DeviceIterations > 1 {
 		b.problem("%d device iterations: a package of several sizes makes one run at a time; compile the model with --iterations 1", p.DeviceIterations)

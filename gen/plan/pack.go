@@ -70,10 +70,6 @@ func (b *builder) packing() {
 		return // of the tensors themselves
 	}
 	p := &b.plan
-	if p.Family != nil {
-		b.problem("pack: the model has several sizes, and sequences are packed into the rows of one; compile it with one size of each dimension")
-		return
-	}
 	k := &Pack{}
 	c := &packer{builder: b, opts: o, pack: k, kinds: map[int]string{}}
 	if p.DeviceIterations > 1 {

@@ -52,6 +52,9 @@ type Options struct {
 	// State lists outputs that are inputs of the next request: each has one type
 	// with its input, and the package has streams, which keep them.
 	State []StatePair
+	// StateFill maps what a stream fills, where a state grows, to the run input: "mask", "bias" or
+	// "positions".
+	StateFill map[string]string
 	// NoQueues leaves out the type Queues and OpenQueues: the package then links
 	// nothing of queues.
 	NoQueues bool
@@ -93,6 +96,7 @@ type Plan struct {
 
 	Pack  *Pack   // how sequences share a run; nil if they do not
 	State []State // what streams keep; if empty, there are none
+	Flow  *Flow   // how streams of a model with several sizes run; nil elsewhere, and where each is a sample
 
 	Queues   bool     // whether there is a type Queues
 	ModelEnv string   // environment variable with the model's directory, for the tests

@@ -14,18 +14,15 @@ type StatePair struct {
 
 // State is a tensor that a stream keeps from one request to the next.
 type State struct {
-	Input, Output int // index in Plan.Inputs, and in Plan.Outputs
-	Tensor        int // index in Plan.Tensors: one type for both
+	Input, Output int   // index in Plan.Inputs, and in Plan.Outputs
+	Tensor        int   // index in Plan.Tensors: one type for both, or that of the input of a state that grows
+	Grows         int64 // positions by which a request makes it longer; 0 for a state of one size
 }
 
 // states finds the pairs, and makes one tensor of each.
 func (b *builder) states() {
 	p := &b.plan
 	if len(b.opts.State) == 0 {
-		return
-	}
-	if p.Family != nil {
-		b.problem("state: the model has several sizes, and a state has one from request to request; compile it with one size of each dimension")
 		return
 	}
 	if p.DeviceIterations > 1 {
@@ -47,8 +44,14 @@ func (b *builder) states() {
 			}
 			given[i] = pair
 		}
+		dim, grows := b.grows(in, out)
 		switch {
 		case before != "":
+			continue
+		case grows > 0:
+			b.cached = append(b.cached, cached{pair, dim, grows})
+			b.statePairs = append(b.statePairs, [2]int{in, out})
+			p.State = append(p.State, State{Grows: grows})
 			continue
 		case p.Anchors[out].Info != p.Anchors[in].Info:
 			b.problem("state %s: the output is %s and the input %s; want one type for both", pair, p.Anchors[out].Info, p.Anchors[in].Info)
@@ -116,14 +119,20 @@ func (b *builder) stateFields() {
 		return slices.IndexFunc(fields, func(f Field) bool { return f.Anchor == anchor })
 	}
 	for i, pair := range b.statePairs {
-		p.State[i] = State{Input: at(p.Inputs, pair[0]), Output: at(p.Outputs, pair[1]), Tensor: b.tensor[pair[0]]}
+		p.State[i].Input, p.State[i].Output, p.State[i].Tensor = at(p.Inputs, pair[0]), at(p.Outputs, pair[1]), b.tensor[pair[0]]
+	}
+	if p.Flow != nil {
+		for i := range p.Flow.Fills {
+			p.Flow.Fills[i].Input = at(p.Inputs, p.Flow.Fills[i].Input)
+		}
 	}
 }
 
-// StreamInputs are the inputs that a request to a stream has: all but its state.
+// StreamInputs are the inputs that a request to a stream has: all but its state, and what the
+// stream fills.
 func (p *Plan) StreamInputs() (fields []Field) {
 	for i, f := range p.Inputs {
-		if !slices.ContainsFunc(p.State, func(s State) bool { return s.Input == i }) {
+		if !slices.ContainsFunc(p.State, func(s State) bool { return s.Input == i }) && !p.Filled(i) {
 			fields = append(fields, f)
 		}
 	}

@@ -3,6 +3,7 @@ package golden
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -114,6 +115,14 @@ func compute(b *graph.Builder, statement string, scope map[string]graph.TensorID
 	switch {
 	case fn == "matmul":
 		op = &graph.MatMul{}
+	case fn == "softmax":
+		op = &graph.Softmax{Axis: int64(len(b.Tensor(in[0]).Type.Shape)) - 1}
+	case strings.HasPrefix(fn, "concat"):
+		axis, err := strconv.ParseInt(strings.TrimPrefix(fn, "concat"), 10, 8)
+		if err != nil {
+			return fmt.Errorf("want concat and an axis, such as concat1: %w", err)
+		}
+		op = &graph.Concat{Axis: axis}
 	case len(in) == 1:
 		op = &graph.Unary{Fn: graph.UnaryFn(fn)}
 	default:

@@ -574,6 +574,9 @@ func (c *Core) Shutdown(ctx context.Context) error {
 // drained waits until every request has ended.
 func (c *Core) drained(ctx context.Context) error {
 	waits := []<-chan error{c.queue.Drain(), c.batcher.drain(), c.packer.drain()}
+	if c.family != nil {
+		waits = append(waits, c.family.flows.drain())
+	}
 	for _, r := range c.replicas {
 		waits = append(waits, r.session.Drain()...)
 	}

@@ -33,6 +33,7 @@ type Family struct {
 	streams  [][]string     // stream handles in the model by tensor of the family and member
 	program  []int          // of each member, in the session's main programs
 	padded   int            // bytes that hold the tensors of a request of the largest member
+	flows    flows
 }
 
 // held is a submitted request.
@@ -89,6 +90,9 @@ func (f *Family) begin(ctx context.Context, spec *Spec, found *agreement, o *ses
 	}
 	for i := range f.slots {
 		f.slots[i].views = make([]View, len(f.fit.tensors))
+	}
+	if err := f.flows.init(f, spec.Flow); err != nil {
+		return fmt.Errorf("package %s: %w", spec.Package, err)
 	}
 	return nil
 }
@@ -305,12 +309,8 @@ func (r *replica) choose(f *Family, member int) {
 // pad points the streams of a member at memory of the replica, and fills the inputs of a request that
 // is smaller into it.
 func (f *Family) pad(r *replica, views []View, a *ask) error {
-	if r.members.mem == nil {
-		if err := f.room.Take(int64(f.padded), "memory for requests that are smaller than what computes them"); err != nil {
-			return err
-		}
-		words := make([]uint64, (f.padded+7)/8+1)
-		r.members.mem = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), f.padded)
+	if err := f.scratch(r); err != nil {
+		return err
 	}
 	r.choose(f, a.member)
 	at := 0
@@ -338,6 +338,18 @@ func (f *Family) pad(r *replica, views []View, a *ask) error {
 			b.box.Pad(mem, views[i].bytes(t.now(&views[i]), t.elem), t.pad)
 		}
 	}
+	return nil
+}
+
+// scratch makes a replica's memory for tensors that are not those of a member.
+func (f *Family) scratch(r *replica) error {
+	if r.members.mem != nil {
+		return nil
+	}
+	if err := f.room.Take(int64(f.padded), "memory for requests that are smaller than what computes them"); err != nil {
+		return err
+	}
+	r.members.mem = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words(f.padded)))), f.padded)
 	return nil
 }
 
@@ -384,6 +396,9 @@ func (f *Family) filled(r *replica, views []View, a *ask) error {
 func (f *Family) Close() error {
 	err := f.Core.Close()
 	if f.room != nil {
+		f.flows.mu.Lock()
+		defer f.flows.mu.Unlock()
+		f.flows.released = true
 		f.room.Release()
 	}
 	return err

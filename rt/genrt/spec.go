@@ -15,6 +15,7 @@ type Spec struct {
 	Anchors    []AnchorSpec // those that memory is bound to
 	Pack       *PackSpec    // of a package with RunPacked
 	Branches   []string     // of a fused model: what its branches are called in the file
+	Flow       *FlowSpec    // of a package of several sizes with streams that are no samples
 }
 
 // AnchorSpec is what generated code knows of one anchor.

@@ -36,6 +36,19 @@ func (b *Box) Set(small, big []int, elem int) {
 	}
 }
 
+// SetRow is Set for a small tensor of one row along an axis, which may be any of the rows of the
+// big one: what is moved begins there, and other rows are not filled up.
+func (b *Box) SetRow(small, big []int, elem, axis int) {
+	b.Set(small, big, elem)
+	if axis <= b.last {
+		b.all[axis] = small[axis]
+	}
+}
+
+// Stride returns the bytes of the big tensor that one step along an axis moves. The axis must not lie behind
+// the last one in which the two tensors differ.
+func (b *Box) Stride(axis int) int { return b.big[axis] }
+
 // Pad copies the small tensor into the big one and fills up what is left of that
 // with value, zeros if it is nil.
 func (b *Box) Pad(big, small, value []byte) { b.pad(0, big, small, value) }
