@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
@@ -181,7 +182,7 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 	if err := c.packer.init(c, spec, o.Packing); err != nil {
 		return err
 	}
-	return c.batcher.init(c, spec, o.Batching)
+	return c.batcher.init(c, spec, o.Batching, budget.From(ctx).Part(0))
 }
 
 // prepare connects the bindings and runs the load programs.
@@ -545,6 +546,9 @@ func (c *Core) Close() error {
 		}
 		if c.queue != nil {
 			c.queue.Close()
+		}
+		if c.batcher.room != nil {
+			c.batcher.room.Release()
 		}
 		if c.model != nil {
 			errs[len(c.replicas)] = c.model.Close()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"unsafe"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/internal/line"
 )
@@ -29,9 +30,10 @@ type batcher struct {
 	policy  rt.BatchPolicy
 	group   int // samples in one run; 0 if the model's samples are not told apart
 	tensors []batchTensor
-	direct  bool    // samples lie behind each other in a run's memory, so that it can be the caller's
-	most    int     // calls that may wait for batches; negative: any number
-	family  *Family // whose members compute parts of a batch; nil for a model of one size
+	direct  bool           // samples lie behind each other in a run's memory, so that it can be the caller's
+	most    int            // calls that may wait for batches; negative: any number
+	room    *budget.Budget // that batches count on
+	family  *Family        // whose members compute parts of a batch; nil for a model of one size
 
 	batcherState
 }
@@ -48,8 +50,8 @@ type batchTensor struct {
 	batch  int // samples in a transfer
 }
 
-func (b *batcher) init(c *Core, spec *Spec, policy rt.BatchPolicy) error {
-	b.core, b.policy = c, policy
+func (b *batcher) init(c *Core, spec *Spec, policy rt.BatchPolicy, room *budget.Budget) error {
+	b.core, b.policy, b.room = c, policy, room
 	b.copied.L = &b.mu
 	b.open = make([]*batch, len(c.replicas)+1)
 	if spec.Batch == 0 {
@@ -202,7 +204,11 @@ func (b *batcher) whole(ctx context.Context, on int, samples []Samples, start in
 		return b.core.mainVisit(ctx, replica)
 	}
 	b.mu.Lock()
-	batch := b.newBatch()
+	if err := b.provide(); err != nil {
+		b.mu.Unlock()
+		return err
+	}
+	batch := b.takeBatch()
 	b.mu.Unlock()
 	b.copyIn(batch, samples, start, 0, b.group)
 	replica, err := b.core.visit(ctx, on, line.Guest)

@@ -65,6 +65,12 @@ func (b *batcher) rest(ctx context.Context, replica int, samples []Samples, star
 		b.mu.Unlock()
 		return rt.ErrOverloaded
 	}
+	if o := b.open[replica+1]; o == nil || o.count+end-start > b.group {
+		if err := b.provide(); err != nil {
+			b.mu.Unlock()
+			return err
+		}
+	}
 	b.waiting++
 	c := b.newCall()
 	for start < end {
@@ -114,7 +120,7 @@ func (b *batcher) join(c *call, replica, start, n int) int {
 	at := line.Now()
 	o := *open
 	if o == nil {
-		o = b.newBatch()
+		o = b.takeBatch()
 		*open = o
 		o.replica, o.leader, o.first = replica, c, at
 	}
@@ -382,53 +388,6 @@ func (b *batcher) runOn(ctx context.Context, o *batch, replica int) error {
 		}
 	}
 	return b.core.mainVisit(ctx, replica)
-}
-
-// newBatch returns an empty batch. mu is held.
-func (b *batcher) newBatch() *batch {
-	if o := b.batches; o != nil {
-		b.batches, o.next = o.next, nil
-		return o
-	}
-	o := &batch{mem: make([][]byte, len(b.tensors))}
-	for i, t := range b.tensors {
-		if !t.frozen {
-			o.mem[i] = make([]byte, t.bytes)
-		}
-	}
-	if b.family != nil {
-		for i := range o.mem {
-			o.all = append(o.all, Samples{data: o.mem[i]})
-		}
-	}
-	return o
-}
-
-// recycle keeps a batch that nobody uses any more. mu is held.
-func (b *batcher) recycle(o *batch) {
-	clear(o.calls[:cap(o.calls)])
-	o.calls, o.leader = o.calls[:0], nil
-	o.count, o.late, o.ended, o.err = 0, false, false, nil
-	o.next, b.batches = b.batches, o
-}
-
-// newCall returns a call without parts. mu is held.
-func (b *batcher) newCall() *call {
-	if c := b.calls; c != nil {
-		b.calls, c.next = c.next, nil
-		return c
-	}
-	return &call{wake: make(chan struct{}, 1)}
-}
-
-// recycleCall keeps a call that has ended. mu is held.
-func (b *batcher) recycleCall(c *call) {
-	select {
-	case <-c.wake:
-	default:
-	}
-	c.parts, c.n = [2]part{}, 0
-	c.next, b.calls = b.calls, c
 }
 
 // enter counts a call of RunSamples, unless no more are let in.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/internal/line"
 	"github.com/popefgen/popefgen/rt/internal/session"
@@ -45,7 +46,8 @@ func bareBatcher(t *testing.T, policy rt.BatchPolicy) *batcher {
 	spec := &Spec{Iterations: 2, Batch: 2, Anchors: []AnchorSpec{
 		{Name: "x", Role: RunInput, Bytes: 8, Blocks: 1}, {Name: "y", Role: RunOutput, Bytes: 8, Blocks: 1},
 	}}
-	require.NoError(t, c.batcher.init(c, spec, policy))
+	require.NoError(t, c.batcher.init(c, spec, policy, budget.New(0)))
+	require.NoError(t, c.batcher.provide())
 	return &c.batcher
 }
 
@@ -142,10 +144,10 @@ func TestBatchLayouts(t *testing.T) {
 		spec := &Spec{Iterations: 1, Batch: 2, Anchors: []AnchorSpec{
 			{Name: "y", Role: RunOutput, Bytes: 8, Blocks: c.blocks[1]}, {Name: "x", Role: RunInput, Bytes: 8, Blocks: c.blocks[0]},
 		}}
-		require.NoError(t, core.batcher.init(core, spec, rt.BatchPolicy{}))
+		require.NoError(t, core.batcher.init(core, spec, rt.BatchPolicy{}, budget.New(0)))
 		require.Equal(t, c.direct, core.batcher.direct, "%+v", c)
 		spec.Anchors[0].Bytes = 9
-		require.ErrorIs(t, core.batcher.init(core, spec, rt.BatchPolicy{}), rt.ErrGenerated)
+		require.ErrorIs(t, core.batcher.init(core, spec, rt.BatchPolicy{}, budget.New(0)), rt.ErrGenerated)
 	}
 }
 

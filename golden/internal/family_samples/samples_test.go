@@ -3,12 +3,15 @@ package samples_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	samples "github.com/popefgen/popefgen/golden/internal/family_samples/want"
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/rt"
 )
 
@@ -120,4 +123,39 @@ func TestRequestsBesideSamples(t *testing.T) {
 	for err := range failed {
 		t.Error(err)
 	}
+}
+
+// TestBatchesCountOnTheBudget has the memory of a batch refused with one byte less than the runner needs with it. What
+// needs no batch is computed, and once the runner is closed nothing is left.
+func TestBatchesCountOnTheBudget(t *testing.T) {
+	whole := budget.New(1 << 40)
+	gather := rt.WithBatching(rt.BatchPolicy{Linger: time.Microsecond})
+	three := func(r *samples.Runner) error {
+		x, z := numbers(3, 7)
+		y, twice := make([]samples.YSample, 3), make([]samples.TwiceSample, 3)
+		if err := r.RunSamples(ctx, x, z, y, twice); err != nil {
+			return err
+		}
+		return wrong(7, y, twice)
+	}
+	r, err := samples.Open(budget.Into(ctx, whole), gather)
+	require.NoError(t, err)
+	opened := whole.Used()
+	require.NoError(t, three(r))
+	need := whole.Used()
+	require.EqualValues(t, 2*6*4*(3+1+2+1), need-opened, "what two of the largest members take, of four tensors")
+	require.NoError(t, three(r))
+	require.Equal(t, need, whole.Used())
+	require.NoError(t, r.Close())
+	require.Zero(t, whole.Used())
+
+	r, err = samples.Open(budget.Into(ctx, whole), gather, rt.WithEngineOption("memory", strconv.FormatInt(need-1, 10)))
+	require.NoError(t, err)
+	require.ErrorIs(t, three(r), budget.ErrExceeded)
+	x, z := numbers(6, 7)
+	y, twice := make([]samples.YSample, 6), make([]samples.TwiceSample, 6)
+	require.NoError(t, r.RunSamples(ctx, x, z, y, twice), "a whole batch, in the caller's memory")
+	require.NoError(t, wrong(7, y, twice))
+	require.NoError(t, r.Shutdown(ctx), "nobody is left inside")
+	require.Zero(t, whole.Used())
 }
