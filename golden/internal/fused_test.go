@@ -45,6 +45,8 @@ func double(r *fused.Runner, x float32) (got, want [4]float32, err error) {
 }
 
 // TestFused runs one branch, the other, and the first again, and looks at which streams each run moves.
+//
+// Feature 92.
 func TestFused(t *testing.T) {
 	require.Equal(t, []fused.Branch{fused.BranchLine, fused.BranchDoubleIt}, fused.Branches())
 	require.Equal(t, "double_it", fused.BranchDoubleIt.String())
