@@ -46,9 +46,13 @@ func openFunc(f *jen.File, p *plan.Plan) {
 			jen.Id("p").Op(":=").Op("&").Id("ports").Values(),
 			jen.Id("r").Dot("ports").Op("=").Append(jen.Id("r").Dot("ports"), jen.Id("p")),
 			jen.Return(jen.Index().Qual(genPath, "Binding").ValuesFunc(func(g *jen.Group) {
-				bindings(g, p, map[string]*jen.Statement{
+				owners := map[string]*jen.Statement{
 					"load": jen.Id("r").Dot("load"), "in": jen.Id("p").Dot("in"), "out": jen.Id("p").Dot("out"), "save": jen.Id("p").Dot("save"),
-				})
+				}
+				if p.Joined != nil {
+					owners["joined"] = jen.Id("p").Dot("joined")
+				}
+				bindings(g, p, owners)
 			})),
 		)
 		if p.Branches != nil {
@@ -125,6 +129,12 @@ func bindings(g *jen.Group, p *plan.Plan, owners map[string]*jen.Statement) {
 			}
 			lines++
 		}
+	}
+	if owner := owners["joined"]; owner != nil {
+		g.Line().Values(
+			jen.Id("Anchor").Op(":").Lit(len(p.LoadInputs)+p.Joined.Fields[0].Input),
+			jen.Id("Stream").Op(":").Op("&").Add(owner),
+		)
 	}
 	if added {
 		g.Line()

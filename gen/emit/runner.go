@@ -28,6 +28,7 @@ func mainFile(p *plan.Plan) ([]byte, error) {
 	}
 	tensorTypes(f, p)
 	structures(f, p)
+	joinedType(f, p)
 	runnerType(f, p)
 	freezers(f, p)
 	openFunc(f, p)
@@ -172,6 +173,9 @@ func runnerType(f *jen.File, p *plan.Plan) {
 				s.add(g, p)
 			}
 		}
+		if p.Joined != nil {
+			g.Id("joined").Qual(genPath, "Joined").Types(jen.Id("joined"))
+		}
 	})
 	f.Line()
 	if p.Family != nil {
@@ -260,6 +264,9 @@ func bindFunc(f *jen.File, p *plan.Plan) {
 			for _, field := range s.fields {
 				g.Id("p").Dot(s.id).Dot(field.Name).Dot("Bind").Call(jen.Id(s.id).Dot(field.Name))
 			}
+		}
+		if p.Joined != nil {
+			g.Id("p").Dot("joined").Dot("Bind").Call(jen.Id("in").Dot("joined"))
 		}
 	})
 	f.Line()

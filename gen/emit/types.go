@@ -122,6 +122,10 @@ func structures(f *jen.File, p *plan.Plan) {
 		outputs = []string{"Outputs points to the tensors that a run fills. No field may be nil. A run gives those with open dimensions their",
 			"sizes, and new memory where they have too little."}
 	}
+	if p.Joined != nil {
+		inputs = append(inputs, fmt.Sprintf("The model takes %d of them in one transfer: as NewInputs returns them they are read where they are, others are", len(p.Joined.Fields)),
+			"copied together first.")
+	}
 	if p.DeviceIterations > 1 {
 		inputs = append(inputs, "Element i of each field belongs to device iteration i.")
 		outputs = append(outputs, "Element i of each field belongs to device iteration i.")
@@ -150,19 +154,33 @@ func structures(f *jen.File, p *plan.Plan) {
 			for _, field := range s.fields {
 				g.Id(field.Name).Op("*").Add(fieldType(p, field)).Comment(comment(field.Doc))
 			}
+			if side := s.name == "Inputs" && p.Joined != nil; side {
+				g.Line().Id("joined").Op("*").Id("joined").Comment("// that they may point into")
+			}
 		})
 		f.Line()
 		comments(f.Group, newDoc(p, s)...)
-		f.Func().Id("New" + s.name).Params(dimParams(p, s)...).Op("*").Id(s.name).Block(
-			jen.Return(jen.Op("&").Id(s.name).ValuesFunc(func(g *jen.Group) {
-				for _, field := range s.fields {
-					g.Line().Id(field.Name).Op(":").Add(newField(p, s, field))
+		side := s.name == "Inputs" && p.Joined != nil
+		f.Func().Id("New" + s.name).Params(dimParams(p, s)...).Op("*").Id(s.name).BlockFunc(func(g *jen.Group) {
+			if side {
+				g.Id("j").Op(":=").New(jen.Id("joined"))
+			}
+			g.Return(jen.Op("&").Id(s.name).ValuesFunc(func(g *jen.Group) {
+				for i, field := range s.fields {
+					value := newField(p, s, field)
+					if side && p.IsJoined(i) {
+						value = jen.Op("&").Id("j").Dot(field.Name)
+					}
+					g.Line().Id(field.Name).Op(":").Add(value)
+				}
+				if side {
+					g.Line().Id("joined").Op(":").Id("j")
 				}
 				if len(s.fields) > 0 {
 					g.Line()
 				}
-			})),
-		)
+			}))
+		})
 		f.Line()
 	}
 }

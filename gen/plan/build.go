@@ -82,6 +82,7 @@ func passes() []func(*builder) {
 		(*builder).name,
 		(*builder).packedNames,
 		(*builder).fields,
+		(*builder).joined,
 		(*builder).stateFields,
 		(*builder).document,
 		(*builder).branchFields,

@@ -94,6 +94,8 @@ type Plan struct {
 	// which is in the types of its branch.
 	Branches []Branch
 
+	Joined *Joined // memory in which inputs lie as the model moves them; nil if it moves each by itself
+
 	Pack  *Pack   // how sequences share a run; nil if they do not
 	State []State // what streams keep; if empty, there are none
 	Flow  *Flow   // how streams of a model with several sizes run; nil elsewhere, and where each is a sample

@@ -48,6 +48,16 @@ type Model struct {
 	Family string `yaml:"family"`
 	// Branches is likewise that of the blob that says which models it is made of.
 	Branches string `yaml:"branches"`
+	// Joined are inputs that the executable moves as one.
+	Joined []Joined `yaml:"joined"`
+}
+
+// Joined describes an input stream with several inputs in each transfer.
+type Joined struct {
+	Name   string           `yaml:"name"`
+	Handle string           `yaml:"handle"`
+	Words  int64            `yaml:"words"`  // of 8 bytes, in a transfer
+	Fields map[string]int64 `yaml:"fields"` // the byte at which each anchor of the name begins
 }
 
 // Executable describes the executable blob.
@@ -109,7 +119,11 @@ func (m *Model) Write(dir string) ([]string, error) {
 		if err != nil {
 			return err
 		}
-		if err := w.WriteMetadata(meta); err != nil {
+		file, plan := *meta, []byte(nil)
+		if len(m.Joined) > 0 {
+			file, plan = popef.JoinInputs(meta, m.joined(meta))
+		}
+		if err := w.WriteMetadata(&file); err != nil {
 			return err
 		}
 		if err := m.writeExecutable(w, meta); err != nil {
@@ -127,7 +141,7 @@ func (m *Model) Write(dir string) ([]string, error) {
 				return err
 			}
 		}
-		for _, b := range [][2]string{{family.BlobName, m.Family}, {family.BranchesBlob, m.Branches}} {
+		for _, b := range [][2]string{{family.BlobName, m.Family}, {family.BranchesBlob, m.Branches}, {popef.JoinedBlob, string(plan)}} {
 			if b[1] == "" {
 				continue
 			}

@@ -65,8 +65,18 @@ func (m *Model) mainProgram(b *graph.Builder, meta *popef.Metadata, p uint32, st
 		scope[name] = id
 	}
 	var steps []graph.Step
-	for _, a := range meta.Anchors {
-		if a.Type == popef.Output || !slices.Contains(a.Programs, p) {
+	fields := map[int]bool{}
+	joined := m.joined(meta)
+	whole := make([]graph.TensorID, len(joined))
+	for i, j := range joined {
+		whole[i] = b.AddLocal(j.Anchor.Name, graph.TensorType{DType: graph.U64, Shape: j.Anchor.Info.Shape})
+		steps = append(steps, b.CopyIn(j.Anchor.Handle, whole[i]))
+		for _, f := range j.Fields {
+			fields[f.Anchor] = true
+		}
+	}
+	for i, a := range meta.Anchors {
+		if a.Type == popef.Output || !slices.Contains(a.Programs, p) || fields[i] {
 			continue
 		}
 		t, err := tensorType(a.Info)
@@ -77,6 +87,20 @@ func (m *Model) mainProgram(b *graph.Builder, meta *popef.Metadata, p uint32, st
 		steps = append(steps, b.CopyIn(a.Handle, scope[a.Name]))
 	}
 	g := b.BeginGraph(fmt.Sprintf("program %d", p))
+	for i, j := range joined {
+		for _, f := range j.Fields {
+			a := &meta.Anchors[f.Anchor]
+			t, err := tensorType(a.Info)
+			if err != nil {
+				return nil, fmt.Errorf("anchor %q: %w", a.Name, err)
+			}
+			out, err := b.Node(&graph.Field{Handle: a.Handle, Offset: f.Offset, To: t.DType, Shape: t.Shape}, a.Name, whole[i])
+			if err != nil {
+				return nil, fmt.Errorf("joined %q: %w", j.Anchor.Name, err)
+			}
+			scope[a.Name] = out[0]
+		}
+	}
 	for _, statement := range m.Executable.Compute[int(p)] {
 		if err := compute(b, statement, scope); err != nil {
 			return nil, fmt.Errorf("%q: %w", statement, err)
@@ -157,4 +181,21 @@ func tensorType(info popef.TensorInfo) (graph.TensorType, error) {
 		return graph.TensorType{}, fmt.Errorf("type %s has no counterpart in a portable executable", info.DataType)
 	}
 	return graph.TensorType{DType: t, Shape: info.Shape}, nil
+}
+
+// joined returns the inputs that the main program moves as one.
+func (m *Model) joined(meta *popef.Metadata) []popef.JoinedInput {
+	var all []popef.JoinedInput
+	for _, j := range m.Joined {
+		in := popef.JoinedInput{}
+		for i, a := range meta.Anchors {
+			if at, ok := j.Fields[a.Name]; ok && a.Type == popef.Input {
+				in.Anchor = a
+				in.Fields = append(in.Fields, popef.JoinedField{Anchor: i, Offset: at})
+			}
+		}
+		in.Anchor.Name, in.Anchor.Handle, in.Anchor.Info = j.Name, j.Handle, popef.TensorInfo{Shape: []int64{j.Words}, DataType: popef.U64}
+		all = append(all, in)
+	}
+	return all
 }

@@ -227,6 +227,10 @@ func (r *replica) prepare(ctx context.Context, spec *Spec, found *agreement, bin
 // attach connects one binding.
 func (r *replica) attach(spec *Spec, found *agreement, b Binding) error {
 	s := r.session
+	if side, ok := b.Stream.(sideBySide); ok && b.Anchor >= 0 && b.Anchor < len(spec.Anchors) {
+		side.bindTo(s.Joined(s.IndexOf(found.handles[b.Anchor])))
+		return nil
+	}
 	stream, ok := b.Stream.(hostmem.Bound)
 	if b.Anchor < 0 || b.Anchor >= len(spec.Anchors) || !ok {
 		return fmt.Errorf("%w: anchor %d is bound to %T, of %d anchors", rt.ErrGenerated, b.Anchor, b.Stream, len(spec.Anchors))

@@ -94,6 +94,9 @@ func (c *Core) overlaps(i int, spec *Spec, found *agreement, depth int, bindings
 		if role := spec.Anchors[b.Anchor].Role; role != RunInput && role != RunOutput {
 			continue
 		}
+		if _, side := b.Stream.(sideBySide); side {
+			continue
+		}
 		stream, ok := b.Stream.(hostmem.Bound)
 		at := s.IndexOf(found.handles[b.Anchor])
 		if !ok || at < 0 {
