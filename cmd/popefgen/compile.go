@@ -42,6 +42,7 @@ var modelFlags = []cli.Flag{
 	maxFlag,
 	&cli.Int64Flag{Category: onnxOnly, Name: "iterations", Usage: "device iterations: compute `N` times per run", Value: 1},
 	&cli.StringSliceFlag{Category: onnxOnly, Name: "without-pass", Usage: "leave out a graph pass, `NAME`, to see what it does or to get around it: " + passNames()},
+	&cli.Int64Flag{Category: onnxOnly, Name: "concat-inputs", Usage: "join inputs of at most `BYTES` into one transfer, for models of many small inputs; callers see no difference"},
 	&cli.BoolFlag{Category: onnxOnly, Name: "constants", Usage: "make weights constants of the executable, not data of the file"},
 }
 
@@ -115,6 +116,7 @@ type modelOptions struct {
 	iterations    int64
 	constants     bool
 	withoutPasses []string
+	joins         *int64           // bytes up to which inputs are joined; nil for none
 	untried       bool             // declared padding is taken as right
 	most          map[string]int64 // sizes that data decides, by name
 	binds         [][2]string      // input, value: a literal or a file, see tensorfile.Path
@@ -128,6 +130,10 @@ func optionsOf(c *cli.Context) (modelOptions, error) {
 		if names := strings.Split(passNames(), ", "); !slices.Contains(names, name) {
 			return o, fmt.Errorf("--without-pass %s: there is no such pass, want one of %s%s", name, passNames(), nearest.DidYouMean(name, names))
 		}
+	}
+	if c.IsSet("concat-inputs") {
+		n := c.Int64("concat-inputs")
+		o.joins = &n
 	}
 	var err error
 	if o.Dims, err = sizes.ParseDims(c.StringSlice("dim")); err != nil {
@@ -231,6 +237,11 @@ func (o *modelOptions) compileOptions(m *onnx.Model) (to compile.Options, err er
 	}
 	to = compile.Options{Iterations: o.iterations, DisablePasses: o.withoutPasses, Pads: o.Pads}
 	to.FoldWeights, to.Max = o.constants, o.most
+	if o.joins != nil {
+		if to.JoinInputs = *o.joins; to.JoinInputs < 1 {
+			return to, fmt.Errorf("--concat-inputs %d: want the bytes up to which inputs are joined, at least 1", to.JoinInputs)
+		}
+	}
 	members, err := o.Members(m)
 	if err != nil {
 		return to, err
@@ -279,6 +290,10 @@ func summary(ctx context.Context, w io.Writer, r *compile.Result, path string, t
 	}
 	fmt.Fprintf(w, "%s: %s, %s%d operators, %s, %s working memory, compiled in %s\n", path, humanize.IBytes(uint64(st.Size())),
 		members, nodes, held, humanize.IBytes(uint64(plan.ArenaBytes)), took.Round(time.Millisecond))
+	for _, j := range r.Joined {
+		size, _ := j.Anchor.Info.SizeInBytes()
+		fmt.Fprintf(w, "%d inputs in one transfer of %s: %s\n", len(j.Fields), humanize.IBytes(uint64(size)), j.Anchor.Handle)
+	}
 	if r.Family != nil && len(r.Family.Members) > 1 {
 		return summariseFamily(w, r)
 	}

@@ -49,6 +49,7 @@ func TestScript(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"status": status, "cut": cut, "poplar": poplarModel, "verifycase": verifyCase, "feeddata": feedData, "jsonhas": jsonHas, "zeros": zeros, "retrain": retrain, "dataset": dataSet, "npz": npzOf,
 			"familymodel": familyModel, "openmodel": openModelFile, "refusedfamily": refusedFamily, "floats": floatsFile,
+			"listmodel": listModelFile, "scaledmodel": scaledModelFile, "edited": edited,
 		},
 	})
 }

@@ -59,6 +59,7 @@ type projectModel struct {
 	Bind       map[string]any            `yaml:"bind"`
 	Iterations *int64                    `yaml:"iterations"`
 	Constants  bool                      `yaml:"constants"`
+	Concat     *int64                    `yaml:"concat-inputs"`
 }
 
 // fileList is one file, or a list of them.
@@ -204,7 +205,7 @@ func (m *projectModel) job(base string) (job, error) {
 		}
 		j.compile.binds = append(j.compile.binds, [2]string{name, value})
 	}
-	j.compile.untried = m.PadUntried
+	j.compile.untried, j.compile.joins = m.PadUntried, m.Concat
 	return j, nil
 }
 

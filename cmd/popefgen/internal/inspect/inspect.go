@@ -63,6 +63,7 @@ type modelInfo struct {
 	Save              []uint32          `json:"save"`
 	Programs          map[uint32]string `json:"programs,omitempty"`
 	Anchors           []anchorInfo      `json:"anchors"`
+	Joined            []joinedInfo      `json:"joined,omitempty"` // inputs that travel together
 	Portable          *portableInfo     `json:"portable,omitempty"`
 	Family            *familyInfo       `json:"family,omitempty"`
 	Branches          []branchInfo      `json:"branches,omitempty"` // of a fused model
@@ -89,6 +90,7 @@ type anchorInfo struct {
 	PerReplica   bool     `json:"per_replica,omitempty"`
 	RemoteBuffer bool     `json:"remote_buffer,omitempty"`
 	Repeats      uint32   `json:"repeats,omitempty"`
+	joined       string   // where it lies in a transfer that has other inputs too
 	other        bool     // it is not printed: of another member of the family
 }
 
@@ -172,6 +174,7 @@ func inspectModel(ctx context.Context, m *popef.Model, options []ipu.Option) (mo
 			Shape: list(a.Info.Shape), Bytes: size, Programs: list(a.Programs), Role: roles[k].String(), HasData: hasData && a.Type.TakesData(),
 			PerReplica: a.PerReplica, RemoteBuffer: a.RemoteBuffer, Repeats: a.Repeats})
 	}
+	i.joined(m)
 	exe, err := m.ExecutableContext(ctx)
 	if err != nil {
 		return i, err
@@ -287,6 +290,9 @@ func (m *modelInfo) print(w io.Writer, plan bool) error {
 	if m.Rows != nil {
 		m.Rows.print(w)
 	}
+	for k := range m.Joined {
+		m.Joined[k].print(w)
+	}
 	fmt.Fprintln(w, "\nANCHORS")
 	t := table.New("ROLE", "NAME", "TYPE", "SHAPE", "BYTES", "HANDLE", "PROGRAMS", "NOTES")
 	for _, a := range m.Anchors {
@@ -299,6 +305,9 @@ func (m *modelInfo) print(w io.Writer, plan bool) error {
 		}
 		if a.RemoteBuffer {
 			notes = append(notes, fmt.Sprintf("remote buffer × %d", max(1, a.Repeats)))
+		}
+		if a.joined != "" {
+			notes = append(notes, a.joined)
 		}
 		if a.other {
 			continue

@@ -1,12 +1,16 @@
-package dynamic
+package main
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/dynamic"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/popef"
@@ -59,7 +63,7 @@ func bothWays(t require.TestingT, ctx *testing.T, m *onnx.Model, limit int64, se
 			n, err := a.Info.SizeInBytes()
 			require.NoError(t, err)
 			inputs[a.Name] = make([]byte, n)
-			FillRandom(a.Info.DataType, inputs[a.Name], seed)
+			dynamic.FillRandom(a.Info.DataType, inputs[a.Name], seed)
 			seed++
 		}
 	}
@@ -68,7 +72,7 @@ func bothWays(t require.TestingT, ctx *testing.T, m *onnx.Model, limit int64, se
 	for i, r := range []*compile.Result{plain, r} {
 		models[i], err = r.Model("list")
 		require.NoError(t, err)
-		got[i], err = ExecuteOnCPU(ctx.Context(), models[i], 0, inputs)
+		got[i], err = dynamic.ExecuteOnCPU(ctx.Context(), models[i], 0, inputs)
 		require.NoError(t, err)
 	}
 	require.Equal(t, got[0], got[1])
@@ -100,14 +104,48 @@ func checkPlan(t require.TestingT, m *popef.Model, limit int64) {
 	}
 }
 
-// TestJoinedInputs computes a model of 60 small inputs that travel in one stream.
-func TestJoinedInputs(t *testing.T) {
-	var types []onnx.ElemType
-	var shapes [][]int64
+// sixty are the types and shapes of 60 small inputs.
+func sixty() (types []onnx.ElemType, shapes [][]int64) {
 	for i := range 60 {
 		types = append(types, concatTypes[i%len(concatTypes)])
 		shapes = append(shapes, [][]int64{{}, {3}, {1, 1}, {2, 3}, {7}, {1}, {16}}[i%7])
 	}
+	return types, shapes
+}
+
+// listModelFile FILE writes an ONNX model of 60 small inputs.
+func listModelFile(ts *testscript.TestScript, _ bool, args []string) {
+	b, err := onnx.Encode(listModel(sixty()))
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o666))
+}
+
+// scaledModelFile FILE writes an ONNX model y = x·scale + bias, where x is [n].
+func scaledModelFile(ts *testscript.TestScript, _ bool, args []string) {
+	value := func(name string, dims ...onnx.Dim) onnx.ValueInfo {
+		return onnx.ValueInfo{Name: name, Elem: onnx.Float, HasShape: true, Dims: dims}
+	}
+	b, err := onnx.Encode(&onnx.Model{IRVersion: 8, Opsets: []onnx.Opset{{Version: 17}}, Graph: &onnx.Graph{
+		Name: "scaled", Inputs: []onnx.ValueInfo{value("x", onnx.Dim{Symbol: "n"}), value("scale"), value("bias")}, Outputs: []onnx.ValueInfo{value("y", onnx.Dim{Symbol: "n"})},
+		Nodes: []*onnx.Node{{OpType: "Mul", Inputs: []string{"x", "scale"}, Outputs: []string{"s"}}, {OpType: "Add", Inputs: []string{"s", "bias"}, Outputs: []string{"y"}}},
+	}})
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b, 0o666))
+}
+
+// edited FROM TO OLD NEW writes a copy of a file with other bytes in one place, as many of them.
+func edited(ts *testscript.TestScript, _ bool, args []string) {
+	b, err := os.ReadFile(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if len(args[2]) != len(args[3]) || bytes.Count(b, []byte(args[2])) != 1 {
+		ts.Fatalf("want %q once, and as many bytes as %q has", args[2], args[3])
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), bytes.Replace(b, []byte(args[2]), []byte(args[3]), 1), 0o666))
+}
+
+// TestJoinedInputs computes a model of 60 small inputs that travel in one stream.
+func TestJoinedInputs(t *testing.T) {
+	types, shapes := sixty()
 	m := bothWays(t, t, listModel(types, shapes), 256, 1)
 	require.Len(t, m.Joined(), 1)
 	require.Len(t, m.Joined()[0].Fields, 60)
