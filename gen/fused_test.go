@@ -2,15 +2,19 @@ package gen_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/gen"
+	"github.com/popefgen/popefgen/internal/golden"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
+	"github.com/popefgen/popefgen/popef"
 )
 
 // fusedCheck is a test of a package of digits and diabetes: each branch gives the bits of the example's own package,
@@ -141,17 +145,37 @@ func TestFusedRefused(t *testing.T) {
 		require.ErrorIs(t, err, gen.ErrBuild)
 		require.ErrorContains(t, err, want)
 	}
+	description, err := golden.Read(filepath.Join(goldenDir, "fused", "model.yaml"))
+	require.NoError(t, err)
+	description.Save, description.Programs[2] = []uint32{2}, "Save"
+	description.Executable.Compute[2] = []string{"b_saved = add(b, b)"}
+	description.Anchors = append(description.Anchors, golden.Anchor{Name: "b_saved", Handle: "d2h_b", Type: "F32", Shape: []int64{2}, Direction: "out", Programs: []uint32{2}})
+	for i := range description.Anchors {
+		description.Anchors[i].Name = strings.Replace(description.Anchors[i].Name, "line/", "save/", 1)
+	}
+	description.Branches = strings.Replace(description.Branches, "line", "save", 1)
+	description.Executable.Compute[5] = []string{"xw = matmul(save/x, w)", "save/y = add(xw, b)"}
+	paths, err := description.Write(t.TempDir())
+	require.NoError(t, err)
+	saving, err := popef.Load(paths...)
+	require.NoError(t, err)
+	defer saving.Close()
+	_, err = gen.Build(saving, gen.Options{})
+	require.ErrorContains(t, err, `branch "save": the package binds the outputs of its save programs under this name`)
+
 	m, err := onnx.ReadFile(filepath.Join("..", "generated_examples", "diabetes", "diabetes.onnx"))
 	require.NoError(t, err)
 	part := func(name string) compile.Part {
 		return compile.Part{Name: name, Model: m, Options: compile.Options{Options: onnx.Options{Batch: 1}}}
 	}
-	r, err := compile.Fuse(context.Background(), []compile.Part{part("read"), part("readOn")}, nil)
-	require.NoError(t, err)
-	model, err := r.Model("on.popef")
-	require.NoError(t, err)
-	defer model.Close()
-	_, err = gen.Build(model, gen.Options{})
-	require.ErrorIs(t, err, gen.ErrBuild)
-	require.ErrorContains(t, err, `branch "readOn": RunReadOn would be its method and that of branch "read" for one replica`)
+	for _, end := range []string{"On", "Func", "OnFunc"} {
+		r, err := compile.Fuse(context.Background(), []compile.Part{part("read"), part("read" + end)}, nil)
+		require.NoError(t, err)
+		model, err := r.Model("on.popef")
+		require.NoError(t, err)
+		defer model.Close()
+		_, err = gen.Build(model, gen.Options{})
+		require.ErrorIs(t, err, gen.ErrBuild)
+		require.ErrorContains(t, err, fmt.Sprintf(`branch "read%s": branch "read" has a RunRead%[1]s too`, end))
+	}
 }

@@ -28,10 +28,15 @@ func (b *builder) branches() {
 		return
 	}
 	for i := range p.Branches {
-		// RunX on one replica is RunXOn.
-		on := slices.IndexFunc(p.Branches, func(o Branch) bool { return o.GoName == p.Branches[i].GoName+"On" })
-		if on >= 0 {
-			b.problem("branch %q: Run%s would be its method and that of branch %q for one replica; call one of them otherwise when they are compiled", p.Branches[on].Name, p.Branches[on].GoName, p.Branches[i].Name)
+		// RunX on one replica is RunXOn, and a fake has the fields RunXFunc and RunXOnFunc.
+		for _, end := range []string{"On", "Func", "OnFunc"} {
+			is := p.Branches[i].GoName + end
+			if at := slices.IndexFunc(p.Branches, func(o Branch) bool { return o.GoName == is }); at >= 0 {
+				b.problem("branch %q: branch %q has a Run%s too; call one of them otherwise when they are compiled", p.Branches[at].Name, p.Branches[i].Name, is)
+			}
+		}
+		if p.Branches[i].GoName == "Save" && slices.ContainsFunc(p.Anchors, func(a Anchor) bool { return a.Role == contract.SaveOutput }) {
+			b.problem("branch %q: the package binds the outputs of its save programs under this name; call the branch otherwise when it is compiled", p.Branches[i].Name)
 		}
 	}
 	if b.opts.BatchDim != nil || b.opts.Pack != nil || len(b.opts.State) > 0 {
