@@ -115,7 +115,7 @@ func compileFamily(ctx context.Context, m *onnx.Model, o Options) (*Result, erro
 // members finds the open dimensions of the sizes that are asked for.
 func (o *Options) members(m *onnx.Model) ([]openDim, []*member, error) {
 	if len(o.Members) == 0 {
-		return nil, nil, noFamily("the family has no members: want sizes for at least one")
+		return nil, nil, noFamily("the family has no members: want sizes for at least one (--size, or --dim and --batch with several)")
 	}
 	if n := len(o.Members); n > MaxMembers {
 		return nil, nil, noFamily("the family has %d members, want at most %d: name fewer sizes, such as every power of two, and let requests be padded between them", n, MaxMembers)
@@ -150,7 +150,7 @@ func (o *Options) members(m *onnx.Model) ([]openDim, []*member, error) {
 		}
 		mem.text = strings.Join(words, " ")
 		if i > 0 && len(dims) == 0 || first[mem.text] {
-			return nil, nil, noFamily("two members have the same sizes (%s): want each once", cmp.Or(mem.text, "all"))
+			return nil, nil, noFamily("two members have the same sizes (%s): want each once", cmp.Or(mem.text, "no dimension differs"))
 		}
 		first[mem.text] = true
 	}

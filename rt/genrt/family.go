@@ -375,7 +375,7 @@ func (f *Family) filled(r *replica, views []View, a *ask) error {
 		for _, c := range t.counts {
 			n, most := int64(le64(r.members.counts[c.by])), *v.size(c.field)
 			if n < 0 || n > int64(most) {
-				return fmt.Errorf("anchor %q: %w: it says that %d of at most %d elements along axis %d of anchor %q are filled",
+				return fmt.Errorf("anchor %q: %w: it says that %d of at most %d elements along axis %d of anchor %q are filled; compile the model with a larger bound (--max), or bring data of which there is less",
 					f.counters[c.by], rt.ErrData, n, most, c.axis, t.spec.Name)
 			}
 			b.small[c.axis] = int(n)

@@ -1,6 +1,7 @@
 package genrt
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"unsafe"
@@ -80,6 +81,9 @@ func (t *Turns) Close() error {
 func (t *Turns) errorf(err error) error {
 	if t.core == nil {
 		return fmt.Errorf("stream: %w: NewStream makes one", err)
+	}
+	if errors.Is(err, rt.ErrConcurrent) {
+		err = fmt.Errorf("%w: another call has its state; wait until that returns, or make a stream for each caller with NewStream", err)
 	}
 	return t.core.errorf("use a stream", err)
 }
