@@ -3,14 +3,19 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"sync"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/generated_examples/numbers/reader"
+	"github.com/popefgen/popefgen/golden/outputs"
+	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
 )
 
@@ -43,6 +48,49 @@ func open(t *testing.T) (*reader.Runner, []line) {
 
 func newNumbers(r *reader.Runner) *numbers {
 	return &numbers{r: r, in: reader.NewInputs(1, 16), out: reader.NewOutputs()}
+}
+
+// TestGolden compares the scores of every size, and of a request that is filled up, with those that popefgen golden
+// record stored.
+func TestGolden(t *testing.T) {
+	r, _ := open(t)
+	set, err := outputs.Open(filepath.Join("reader", "testdata", "golden"))
+	require.NoError(t, err)
+	bytesOf := func(numbers []float32) [][]byte {
+		return [][]byte{unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(numbers))), 4*len(numbers))}
+	}
+	sized := func(batch, width int) *outputs.Model {
+		in, out := reader.NewInputs(batch, width), reader.NewOutputs()
+		out.Scores.Resize(batch, width/2)
+		port := func(name string, numbers []float32, shape ...int64) outputs.Port {
+			return outputs.Port{Anchor: name, Info: popef.TensorInfo{DataType: popef.F32, Shape: shape}, Data: bytesOf(numbers)}
+		}
+		n, w := int64(batch), int64(width)
+		m := &outputs.Model{
+			Contract: r.Session().Contract(),
+			Inputs:   []outputs.Port{port("image", in.Image.Flat(), n, 1, height, w), port("mask", in.Mask.Flat(), n, 1, 1, w)},
+			Outputs:  []outputs.Port{port("scores", out.Scores.Flat(), n, w/2, 11)},
+		}
+		m.Run = func(ctx context.Context) error {
+			err := r.Run(ctx, in, out)
+			m.Outputs[0].Data = bytesOf(out.Scores.Flat())
+			return err
+		}
+		return m
+	}
+	m, seen := sized(1, 16), map[string]bool{}
+	m.Sized = func(_ context.Context, shapes map[string][]int64) (*outputs.Model, error) {
+		image := shapes["image"]
+		seen[fmt.Sprintf("%d×%d", image[0], image[3])] = true
+		return sized(int(image[0]), int(image[3])), nil
+	}
+	report, err := set.Verify(t.Context(), m)
+	require.NoError(t, err)
+	require.True(t, report.OK(), "%v", report)
+	for _, s := range reader.Sizes() {
+		require.True(t, seen[fmt.Sprintf("%d×%d", s.Batch(), s.Width())], "%v has no golden", s)
+	}
+	require.True(t, seen["3×25"], "nor has a request that is filled up")
 }
 
 // TestAnyWidth reads each line alone, whose width no member has, in the next larger batch and
