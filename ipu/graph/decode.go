@@ -9,6 +9,8 @@ import (
 	"math"
 	"reflect"
 	"unsafe"
+
+	"github.com/popefgen/popefgen/ipu/graph/internal/wire"
 )
 
 // ErrVersion is what Decode's error wraps for a file that a newer popefgen
@@ -38,36 +40,51 @@ func decode(b []byte) (*Executable, error) {
 		return nil, err
 	}
 	e := new(Executable)
-	d := &decoder{b: b[:sections], at: headerSize}
-	for i, read := range []func(*Executable){d.stringTable, d.exec, d.tensors, d.graphs, d.streams, d.programs, d.passes} {
-		name := sectionNames[i]
-		if i == len(sectionNames)-1 && d.at == sections {
-			break
-		}
-		if found := d.bytes(len(name)); d.err == nil && string(found) != name {
-			return nil, fmt.Errorf("section %d is %q, want %q", i, found, name)
-		}
-		size := d.u64()
-		if d.err == nil && size > uint64(sections-d.at) {
-			d.fail("it is %d bytes long, but %d are left", size, sections-d.at)
-		}
-		end := d.at + int(size)
-		if d.err == nil {
-			d.b = b[:end]
-			read(e)
-		}
-		if d.err == nil && d.at != end {
-			d.fail("%d bytes are left at its end", end-d.at)
-		}
-		if d.err != nil {
-			return nil, fmt.Errorf("section %q: %w", name, d.err)
-		}
-		d.b = b[:sections]
+	if binary.LittleEndian.Uint32(b[versionAt:]) == versionCompact {
+		err = unpacked(e, b[headerSize:sections], len(b))
+	} else {
+		r := wire.NewReader(b[:sections])
+		r.At = headerSize
+		err = (&decoder{Reader: r}).sections(e)
 	}
-	if d.at != sections {
-		return nil, fmt.Errorf("%d bytes are left after the last section", sections-d.at)
+	if err != nil {
+		return nil, err
 	}
 	return e, constants(e, b, sections)
+}
+
+// sections reads all sections, to the end.
+func (d *decoder) sections(e *Executable) error {
+	all := d.B
+	for i, read := range []func(*Executable){d.stringTable, d.exec, d.tensors, d.graphs, d.streams, d.programs, d.passes} {
+		name := sectionNames[i]
+		if i == len(sectionNames)-1 && d.At == len(all) {
+			break
+		}
+		if found := d.Bytes(len(name)); d.Err == nil && string(found) != name {
+			return fmt.Errorf("section %d is %q, want %q", i, found, name)
+		}
+		size := d.U64()
+		if d.Err == nil && size > uint64(len(all)-d.At) {
+			d.Fail("it is %d bytes long, but %d are left", size, len(all)-d.At)
+		}
+		end := d.At + int(size)
+		if d.Err == nil {
+			d.B = all[:end]
+			read(e)
+		}
+		if d.Err == nil && d.At != end {
+			d.Fail("%d bytes are left at its end", end-d.At)
+		}
+		if d.Err != nil {
+			return fmt.Errorf("section %q: %w", name, d.Err)
+		}
+		d.B = all
+	}
+	if d.At != len(all) {
+		return fmt.Errorf("%d bytes are left after the last section", len(all)-d.At)
+	}
+	return nil
 }
 
 // checkHeader checks the header and the checksum and returns where the
@@ -79,11 +96,11 @@ func checkHeader(b []byte) (int, error) {
 	if len(b) < headerSize {
 		return 0, fmt.Errorf("it has %d bytes, want a header of %d", len(b), headerSize)
 	}
-	if v := binary.LittleEndian.Uint32(b[versionAt:]); v != Version {
-		if v > Version {
-			return 0, fmt.Errorf("%w: its format version is %d, want at most %d; %s", ErrVersion, v, Version, upgrade)
-		}
-		return 0, fmt.Errorf("its format version is %d, want %d", v, Version)
+	switch v := binary.LittleEndian.Uint32(b[versionAt:]); {
+	case v > Version:
+		return 0, fmt.Errorf("%w: its format version is %d, want at most %d; %s", ErrVersion, v, Version, upgrade)
+	case v < versionPlain:
+		return 0, fmt.Errorf("its format version is %d, want %d to %d", v, versionPlain, Version)
 	}
 	if size := binary.LittleEndian.Uint64(b[sizeAt:]); size != uint64(len(b)) {
 		return 0, fmt.Errorf("it has %d bytes, but its header says %d: it is cut off or was joined with something", len(b), size)
@@ -163,121 +180,49 @@ func alignedCopy(b []byte) []byte {
 	return buf
 }
 
-// decoder reads from b at at. After the first failure every read gives zero.
-type decoder struct {
-	b       []byte
-	at      int
-	err     error
-	strings []string
-	depth   int // of Repeat bodies
-}
-
-func (d *decoder) fail(format string, args ...any) {
-	if d.err == nil {
-		d.err = fmt.Errorf("at offset %d: "+format, append([]any{d.at}, args...)...)
-	}
-}
-
-func (d *decoder) bytes(n int) []byte {
-	if d.err != nil {
+// packed returns sections of version 2 as they stand in a file, or nil if a reader would not
+// take them, since they become too much.
+func packed(sections []byte) []byte {
+	b := wire.Pack(sections)
+	if b == nil || unpacked(new(Executable), b, headerSize+len(b)) != nil {
 		return nil
 	}
-	if n > len(d.b)-d.at {
-		d.fail("%d bytes are wanted, but %d are left", n, len(d.b)-d.at)
-		return nil
-	}
-	b := d.b[d.at : d.at+n]
-	d.at += n
 	return b
 }
 
-func (d *decoder) u8() uint8 {
-	if b := d.bytes(1); b != nil {
-		return b[0]
+// unpacked reads packed sections of a file of so many bytes.
+func unpacked(e *Executable, packed []byte, file int) error {
+	r, err := wire.Unpack(packed, file)
+	if err != nil {
+		return err
 	}
-	return 0
+	return (&decoder{Reader: r}).sections(e)
 }
 
-func (d *decoder) u32() uint32 {
-	if b := d.bytes(4); b != nil {
-		return binary.LittleEndian.Uint32(b)
-	}
-	return 0
+// decoder reads one section after the other.
+type decoder struct {
+	*wire.Reader
+	depth int // of Repeat bodies
 }
 
-func (d *decoder) u64() uint64 {
-	if b := d.bytes(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
-}
-
-// count reads how many entries follow. Each takes at least size bytes, so that
-// no more memory is set aside than the bytes left can fill.
-func (d *decoder) count(size int) int {
-	n := d.u32()
-	if d.err == nil && uint64(n)*uint64(size) > uint64(len(d.b)-d.at) {
-		d.fail("%d entries of at least %d bytes are announced, but %d bytes are left", n, size, len(d.b)-d.at)
-	}
-	if d.err != nil {
-		return 0
-	}
-	return int(n)
-}
-
-// list reads a count and that many entries of at least size bytes each; it is
-// nil for none. It grows with what is read: lists nest, and each could announce
-// all of the bytes left.
-func list[T any](d *decoder, size int, read func() T) []T {
-	n := d.count(size)
-	if n == 0 {
-		return nil
-	}
-	v := make([]T, 0, min(n, 1024))
-	for range n {
-		if x := read(); d.err == nil {
-			v = append(v, x)
-		} else {
-			return nil
-		}
-	}
-	return v
-}
-
-func (d *decoder) float() float64     { return math.Float64frombits(d.u64()) }
-func (d *decoder) int() int64         { return int64(d.u64()) }
-func (d *decoder) id() TensorID       { return TensorID(d.u32()) }
-func (d *decoder) ids() []TensorID    { return list(d, 4, d.id) }
-func (d *decoder) ints() []int64      { return list(d, 8, d.int) }
-func (d *decoder) floats() []float64  { return list(d, 8, d.float) }
-func (d *decoder) strs() []string     { return list(d, 4, d.str) }
-func (d *decoder) exec(e *Executable) { e.Name, e.Producer = d.str(), d.str() }
-
-func (d *decoder) str() string {
-	id := d.u32()
-	if d.err == nil && int64(id) >= int64(len(d.strings)) {
-		d.fail("string %d does not exist, there are %d", id, len(d.strings))
-	}
-	if d.err != nil {
-		return ""
-	}
-	return d.strings[id]
-}
-
-func (d *decoder) stringTable(*Executable) {
-	d.strings = list(d, 4, func() string { return string(d.bytes(d.count(1))) })
-}
+func (d *decoder) id() TensorID            { return TensorID(d.Tensor()) }
+func (d *decoder) ids() []TensorID         { return wire.List(d.Reader, 4, d.id) }
+func (d *decoder) ints() []int64           { return wire.List(d.Reader, 8, d.Int) }
+func (d *decoder) floats() []float64       { return wire.List(d.Reader, 8, d.Float) }
+func (d *decoder) strs() []string          { return wire.List(d.Reader, 4, d.Str) }
+func (d *decoder) exec(e *Executable)      { e.Name, e.Producer = d.Str(), d.Str() }
+func (d *decoder) stringTable(*Executable) { d.ReadStrings() }
 
 func (d *decoder) tensorType() TensorType {
-	return TensorType{DType(d.u8()), d.ints()}
+	return TensorType{DType(d.U8()), d.ints()}
 }
 
 func (d *decoder) tensors(e *Executable) {
-	e.Tensors = list(d, 10, func() Tensor {
-		t := Tensor{Name: d.str()}
-		flags := d.u8()
+	e.Tensors = wire.List(d.Reader, 10, func() Tensor {
+		t := Tensor{Name: d.Name()}
+		flags := d.U8()
 		if flags&^(flagPersistent|flagConst) != 0 {
-			d.fail("tensor %q has the flags %#x, which are not known", t.Name, flags)
+			d.Fail("tensor %q has the flags %#x, which are not known", t.Name, flags)
 		}
 		t.Persistent, t.Const = flags&flagPersistent != 0, flags&flagConst != 0
 		t.Type = d.tensorType()
@@ -286,65 +231,67 @@ func (d *decoder) tensors(e *Executable) {
 }
 
 func (d *decoder) graphs(e *Executable) {
-	e.Graphs = list(d, 16, func() Graph {
-		return Graph{Name: d.str(), Params: d.ids(), Results: d.ids(), Nodes: list(d, 20, d.node)}
+	e.Graphs = wire.List(d.Reader, 16, func() Graph {
+		d.Restart()
+		return Graph{Name: d.Str(), Params: d.ids(), Results: d.ids(), Nodes: wire.List(d.Reader, 20, d.node)}
 	})
 }
 
 func (d *decoder) node() Node {
-	kind, name := d.str(), d.str()
+	kind, name := d.Str(), d.Name()
 	n := Node{Name: name, Inputs: d.ids(), Outputs: d.ids()}
-	if d.err != nil {
+	if d.Err != nil {
 		return n
 	}
 	if n.Op = NewOp(kind); n.Op == nil {
-		d.err = fmt.Errorf("at offset %d: %w: node %q has the operator %q, which is not known; %s", d.at, ErrVersion, name, kind, upgrade)
+		d.Err = fmt.Errorf("at offset %d: %w: node %q has the operator %q, which is not known; %s", d.At, ErrVersion, name, kind, upgrade)
 		return n
 	}
+	d.Holds(int64(reflect.TypeOf(n.Op).Elem().Size()))
 	d.attributes(n.Op, name)
 	return n
 }
 
 func (d *decoder) attributes(op Op, node string) {
 	s := reflect.ValueOf(op).Elem()
-	for range d.count(6) {
-		name := d.str()
-		t := attrType(d.u8())
-		if d.err != nil {
+	for range d.Count(6) {
+		name := d.Str()
+		t := attrType(d.U8())
+		if d.Err != nil {
 			return
 		}
 		f := s.FieldByName(name)
 		if !f.IsValid() {
-			d.err = fmt.Errorf("at offset %d: %w: operator %s of node %q has the attribute %q, which is not known; %s",
-				d.at, ErrVersion, op.Kind(), node, name, upgrade)
+			d.Err = fmt.Errorf("at offset %d: %w: operator %s of node %q has the attribute %q, which is not known; %s",
+				d.At, ErrVersion, op.Kind(), node, name, upgrade)
 			return
 		}
 		if want := attrTypeOf(f.Type()); t != want {
-			d.fail("attribute %s of operator %s of node %q is of type %v, want %v", name, op.Kind(), node, t, want)
+			d.Fail("attribute %s of operator %s of node %q is of type %v, want %v", name, op.Kind(), node, t, want)
 			return
 		}
 		if !zeroAttr(f) {
-			d.fail("attribute %s of operator %s of node %q is given twice", name, op.Kind(), node)
+			d.Fail("attribute %s of operator %s of node %q is given twice", name, op.Kind(), node)
 			return
 		}
 		switch t {
 		case attrBool:
-			f.SetBool(d.u8() != 0)
+			f.SetBool(d.U8() != 0)
 		case attrInt:
-			f.SetInt(d.int())
+			f.SetInt(d.Int())
 		case attrGraph:
-			id := d.int()
+			id := d.Int()
 			if id != int64(GraphID(id)) {
-				d.fail("attribute %s of operator %s of node %q is graph %d, which does not exist", name, op.Kind(), node, id)
+				d.Fail("attribute %s of operator %s of node %q is graph %d, which does not exist", name, op.Kind(), node, id)
 				return
 			}
 			f.SetInt(id)
 		case attrFloat:
-			f.SetFloat(d.float())
+			f.SetFloat(d.Float())
 		case attrString:
-			f.SetString(d.str())
+			f.SetString(d.Str())
 		case attrDType:
-			f.SetUint(uint64(d.u8()))
+			f.SetUint(uint64(d.U8()))
 		case attrInts:
 			f.Set(reflect.ValueOf(d.ints()))
 		case attrFloats:
@@ -356,45 +303,45 @@ func (d *decoder) attributes(op Op, node string) {
 }
 
 func (d *decoder) streams(e *Executable) {
-	e.Streams = list(d, 10, func() Stream {
-		return Stream{Handle: d.str(), Direction: Direction(d.u8()), Type: d.tensorType()}
+	e.Streams = wire.List(d.Reader, 10, func() Stream {
+		return Stream{Handle: d.Str(), Direction: Direction(d.U8()), Type: d.tensorType()}
 	})
 }
 
 func (d *decoder) programs(e *Executable) {
-	e.Programs = list(d, 16, func() Program {
-		index := d.int()
+	e.Programs = wire.List(d.Reader, 16, func() Program {
+		index := d.Int()
 		if index < 0 || index > math.MaxInt32 {
-			d.fail("a program has the index %d, want 0 to %d", index, math.MaxInt32)
+			d.Fail("a program has the index %d, want 0 to %d", index, math.MaxInt32)
 		}
-		return Program{Index: int(index), Name: d.str(), Steps: list(d, 5, d.step)}
+		return Program{Index: int(index), Name: d.Str(), Steps: wire.List(d.Reader, 5, d.step)}
 	})
 }
 
 func (d *decoder) passes(e *Executable) {
-	e.Passes = list(d, 24, func() PassReport {
-		return PassReport{Name: d.str(), Before: d.int(), After: d.int(), Rewrites: list(d, 12, func() Rewrite {
-			return Rewrite{What: d.str(), Count: d.int()}
+	e.Passes = wire.List(d.Reader, 24, func() PassReport {
+		return PassReport{Name: d.Str(), Before: d.Int(), After: d.Int(), Rewrites: wire.List(d.Reader, 12, func() Rewrite {
+			return Rewrite{What: d.Str(), Count: d.Int()}
 		})}
 	})
 }
 
 func (d *decoder) step() Step {
-	s := Step{Kind: StepKind(d.u8())}
+	s := Step{Kind: StepKind(d.U8())}
 	switch s.Kind {
 	case CopyIn, CopyOut:
-		s.Stream, s.Tensor = StreamID(d.u32()), d.id()
+		s.Stream, s.Tensor = StreamID(d.U32()), d.id()
 	case Call:
-		s.Graph = GraphID(d.u32())
+		s.Graph = GraphID(d.U32())
 	case Repeat:
-		s.Count = d.int()
+		s.Count = d.Int()
 		if d.depth++; d.depth > MaxNesting {
-			d.fail("Repeat steps are nested deeper than %d", MaxNesting)
+			d.Fail("Repeat steps are nested deeper than %d", MaxNesting)
 		}
-		s.Body = list(d, 5, d.step)
+		s.Body = wire.List(d.Reader, 5, d.step)
 		d.depth--
 	default:
-		d.fail("a step has the kind %d, which does not exist", s.Kind)
+		d.Fail("a step has the kind %d, which does not exist", s.Kind)
 	}
 	return s
 }

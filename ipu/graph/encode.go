@@ -9,15 +9,23 @@ import (
 	"reflect"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/graph/internal/wire"
 )
 
 // Magic is what an encoded executable begins with.
 const Magic = ipu.PortableMagic
 
-// Version is the version of the encoding that Encode writes and the newest
-// that Decode reads. A new operator or attribute does not change it: a file
-// that uses one is refused by name where it is not known.
-const Version = 1
+// Version is the newest version of the encoding that Decode reads. Encode writes it for
+// executables of several sizes, whose graphs are much alike (see package wire), and version 1,
+// which an older popefgen reads too, for others. A new operator or attribute changes no
+// version: a file that uses one is refused by name where it is not known.
+const Version = 2
+
+// The versions of the encoding.
+const (
+	versionPlain   = 1
+	versionCompact = 2
+)
 
 // An encoded executable is, all numbers little-endian:
 //
@@ -35,6 +43,9 @@ const Version = 1
 //	12  checksum  u32, CRC-32C of the header with this field zero and of the sections
 //	16  size      u64, of the whole file
 //	24  sections  u64, bytes of all sections
+//
+// In version 2, what stands between the header and the constants is packed, see package wire.
+// What follows is of version 1.
 //
 // Counts are u32, references i32 (-1 for none), dimensions and attributes i64.
 // Strings are u32 indices into the section "strs". An attribute is its field's
@@ -119,38 +130,77 @@ func (e *Executable) Encode(w io.Writer) error {
 	if err := Verify(e); err != nil {
 		return fmt.Errorf("encode executable %q: %w", e.Name, err)
 	}
-	enc := encoder{strings: map[string]uint32{}}
-	bodies := [][]byte{
-		nil, // strs: known only when everything else is encoded
-		enc.section(func() { enc.str(e.Name); enc.str(e.Producer) }),
-		enc.section(func() { enc.tensors(e) }),
-		enc.section(func() { enc.graphs(e) }),
-		enc.section(func() { enc.streams(e) }),
-		enc.section(func() { enc.programs(e) }),
-	}
-	if len(e.Passes) > 0 {
-		bodies = append(bodies, enc.section(func() { enc.passes(e) }))
-	}
-	bodies[0] = enc.section(enc.stringTable)
+	return e.encode(w, e.hasSizes())
+}
 
-	head := make([]byte, headerSize)
-	copy(head, Magic)
-	for i, body := range bodies {
-		head = append(head, sectionNames[i]...)
-		head = binary.LittleEndian.AppendUint64(head, uint64(len(body)))
-		head = append(head, body...)
+// hasSizes reports whether more than one program computes what it gives to the host.
+func (e *Executable) hasSizes() bool {
+	mains := 0
+	for i := range e.Programs {
+		calls, gives := false, false
+		Walk(e.Programs[i].Steps, func(s *Step) {
+			calls, gives = calls || s.Kind == Call, gives || s.Kind == CopyOut
+		})
+		if calls && gives {
+			mains++
+		}
 	}
+	return mains > 1
+}
+
+// encode writes e, in version 2 if it is to be compact and a reader would take it.
+func (e *Executable) encode(w io.Writer, compact bool) error {
+	version, sections := uint32(versionPlain), []byte(nil)
+	if compact {
+		if sections = packed(e.sections(true)); sections != nil {
+			version = versionCompact
+		}
+	}
+	if sections == nil {
+		sections = e.sections(false)
+	}
+	head := append(make([]byte, headerSize), sections...)
+	copy(head, Magic)
 	size := int64(len(head))
 	for i := range e.Tensors {
 		if t := &e.Tensors[i]; t.Const {
 			size = align(size) + int64(len(t.Data))
 		}
 	}
-	binary.LittleEndian.PutUint32(head[versionAt:], Version)
+	binary.LittleEndian.PutUint32(head[versionAt:], version)
 	binary.LittleEndian.PutUint64(head[sizeAt:], uint64(size))
-	binary.LittleEndian.PutUint64(head[sectionsAt:], uint64(len(head)-headerSize))
+	binary.LittleEndian.PutUint64(head[sectionsAt:], uint64(len(sections)))
 	binary.LittleEndian.PutUint32(head[checksumAt:], crc32.Checksum(head, castagnoli))
+	return e.write(w, head)
+}
 
+// sections returns all sections, one after the other.
+func (e *Executable) sections(compact bool) []byte {
+	enc := encoder{wire.NewWriter(compact), e.Tensors}
+	bodies := [][]byte{
+		nil, // strs: known only when everything else is encoded
+		enc.Section(func() { enc.Str(e.Name); enc.Str(e.Producer) }),
+		enc.Section(func() { enc.tensors(e) }),
+		enc.Section(func() { enc.graphs(e) }),
+		enc.Section(func() { enc.streams(e) }),
+		enc.Section(func() { enc.programs(e) }),
+	}
+	if len(e.Passes) > 0 {
+		bodies = append(bodies, enc.Section(func() { enc.passes(e) }))
+	}
+	bodies[0] = enc.Section(enc.WriteStrings)
+
+	var all []byte
+	for i, body := range bodies {
+		all = append(all, sectionNames[i]...)
+		all = binary.LittleEndian.AppendUint64(all, uint64(len(body)))
+		all = append(all, body...)
+	}
+	return all
+}
+
+// write writes header and sections, and constants behind them.
+func (e *Executable) write(w io.Writer, head []byte) error {
 	if _, err := w.Write(head); err != nil {
 		return fmt.Errorf("encode executable %q: %w", e.Name, err)
 	}
@@ -176,65 +226,31 @@ func align(at int64) int64 { return (at + constAlign - 1) &^ (constAlign - 1) }
 
 // encoder builds one section after the other.
 type encoder struct {
-	b       []byte
-	strings map[string]uint32
-	order   []string
+	*wire.Writer
+	given []Tensor // the executable's
 }
 
-func (c *encoder) section(fill func()) []byte {
-	c.b = nil
-	fill()
-	return c.b
-}
-
-func (c *encoder) u8(v uint8)      { c.b = append(c.b, v) }
-func (c *encoder) u32(v uint32)    { c.b = binary.LittleEndian.AppendUint32(c.b, v) }
-func (c *encoder) u64(v uint64)    { c.b = binary.LittleEndian.AppendUint64(c.b, v) }
-func (c *encoder) count(n int)     { c.u32(uint32(n)) }
-func (c *encoder) float(f float64) { c.u64(math.Float64bits(f)) }
-
-func (c *encoder) str(s string) {
-	id, ok := c.strings[s]
-	if !ok {
-		id = uint32(len(c.order))
-		c.strings[s] = id
-		c.order = append(c.order, s)
-	}
-	c.u32(id)
-}
-
-func (c *encoder) ints(v []int64) {
-	c.count(len(v))
-	for _, n := range v {
-		c.u64(uint64(n))
-	}
+func (c *encoder) id(t TensorID) {
+	c.Tensor(int32(t), t >= 0 && (c.given[t].Const || c.given[t].Persistent))
 }
 
 func (c *encoder) ids(v []TensorID) {
-	c.count(len(v))
+	c.Count(len(v))
 	for _, id := range v {
-		c.u32(uint32(id))
+		c.id(id)
 	}
 }
 
 func (c *encoder) tensorType(t TensorType) {
-	c.u8(uint8(t.DType))
-	c.ints(t.Shape)
-}
-
-func (c *encoder) stringTable() {
-	c.count(len(c.order))
-	for _, s := range c.order {
-		c.count(len(s))
-		c.b = append(c.b, s...)
-	}
+	c.U8(uint8(t.DType))
+	c.Ints(t.Shape)
 }
 
 func (c *encoder) tensors(e *Executable) {
-	c.count(len(e.Tensors))
+	c.Count(len(e.Tensors))
 	for i := range e.Tensors {
 		t := &e.Tensors[i]
-		c.str(t.Name)
+		c.Name(t.Name)
 		flags := uint8(0)
 		if t.Persistent {
 			flags |= flagPersistent
@@ -242,23 +258,24 @@ func (c *encoder) tensors(e *Executable) {
 		if t.Const {
 			flags |= flagConst
 		}
-		c.u8(flags)
+		c.U8(flags)
 		c.tensorType(t.Type)
 	}
 }
 
 func (c *encoder) graphs(e *Executable) {
-	c.count(len(e.Graphs))
+	c.Count(len(e.Graphs))
 	for i := range e.Graphs {
 		g := &e.Graphs[i]
-		c.str(g.Name)
+		c.Restart()
+		c.Str(g.Name)
 		c.ids(g.Params)
 		c.ids(g.Results)
-		c.count(len(g.Nodes))
+		c.Count(len(g.Nodes))
 		for j := range g.Nodes {
 			n := &g.Nodes[j]
-			c.str(n.Op.Kind())
-			c.str(n.Name)
+			c.Str(n.Op.Kind())
+			c.Name(n.Name)
 			c.ids(n.Inputs)
 			c.ids(n.Outputs)
 			c.attributes(n.Op)
@@ -287,91 +304,91 @@ func (c *encoder) attributes(op Op) {
 			n++
 		}
 	}
-	c.count(n)
+	c.Count(n)
 	for i := range s.NumField() {
 		f := s.Field(i)
 		if zeroAttr(f) {
 			continue
 		}
 		t := attrTypeOf(f.Type())
-		c.str(s.Type().Field(i).Name)
-		c.u8(uint8(t))
+		c.Str(s.Type().Field(i).Name)
+		c.U8(uint8(t))
 		switch t {
 		case attrBool:
-			c.u8(1)
+			c.U8(1)
 		case attrInt, attrGraph:
-			c.u64(uint64(f.Int()))
+			c.Int(f.Int())
 		case attrFloat:
-			c.float(f.Float())
+			c.Float(f.Float())
 		case attrString:
-			c.str(f.String())
+			c.Str(f.String())
 		case attrDType:
-			c.u8(uint8(f.Uint()))
+			c.U8(uint8(f.Uint()))
 		case attrInts:
-			c.ints(f.Interface().([]int64))
+			c.Ints(f.Interface().([]int64))
 		case attrFloats:
 			v := f.Interface().([]float64)
-			c.count(len(v))
+			c.Count(len(v))
 			for _, x := range v {
-				c.float(x)
+				c.Float(x)
 			}
 		case attrStrings:
 			v := f.Interface().([]string)
-			c.count(len(v))
+			c.Count(len(v))
 			for _, x := range v {
-				c.str(x)
+				c.Str(x)
 			}
 		}
 	}
 }
 
 func (c *encoder) streams(e *Executable) {
-	c.count(len(e.Streams))
+	c.Count(len(e.Streams))
 	for i := range e.Streams {
 		s := &e.Streams[i]
-		c.str(s.Handle)
-		c.u8(uint8(s.Direction))
+		c.Str(s.Handle)
+		c.U8(uint8(s.Direction))
 		c.tensorType(s.Type)
 	}
 }
 
 func (c *encoder) programs(e *Executable) {
-	c.count(len(e.Programs))
+	c.Count(len(e.Programs))
 	for i := range e.Programs {
 		p := &e.Programs[i]
-		c.u64(uint64(p.Index))
-		c.str(p.Name)
+		c.Int(int64(p.Index))
+		c.Str(p.Name)
 		c.steps(p.Steps)
 	}
 }
 
 func (c *encoder) passes(e *Executable) {
-	c.count(len(e.Passes))
+	c.Count(len(e.Passes))
 	for _, p := range e.Passes {
-		c.str(p.Name)
-		c.u64(uint64(p.Before))
-		c.u64(uint64(p.After))
-		c.count(len(p.Rewrites))
+		c.Str(p.Name)
+		c.Int(int64(p.Before))
+		c.Int(int64(p.After))
+		c.Count(len(p.Rewrites))
 		for _, w := range p.Rewrites {
-			c.str(w.What)
-			c.u64(uint64(w.Count))
+			c.Str(w.What)
+			c.Int(int64(w.Count))
 		}
 	}
 }
 
 func (c *encoder) steps(steps []Step) {
-	c.count(len(steps))
+	c.Count(len(steps))
 	for i := range steps {
 		s := &steps[i]
-		c.u8(uint8(s.Kind))
+		c.U8(uint8(s.Kind))
 		switch s.Kind {
 		case CopyIn, CopyOut:
-			c.u32(uint32(s.Stream))
-			c.u32(uint32(s.Tensor))
+			c.U32(uint32(s.Stream))
+			c.id(s.Tensor)
 		case Call:
-			c.u32(uint32(s.Graph))
+			c.U32(uint32(s.Graph))
 		case Repeat:
-			c.u64(uint64(s.Count))
+			c.Int(s.Count)
 			c.steps(s.Body)
 		}
 	}

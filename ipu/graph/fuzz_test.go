@@ -2,6 +2,7 @@ package graph_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"testing"
 
@@ -20,10 +21,30 @@ func FuzzDecode(f *testing.F) {
 	f.Add(good)
 	f.Add(empty.Bytes())
 	f.Add(good[:len(good)/2])
+	compact, err := os.ReadFile("testdata/sample-v2.bin")
+	require.NoError(f, err)
+	f.Add(compact)
+	f.Add(compact[:len(compact)/2])
+	two := graph.NewBuilder("two sizes")
+	for i, n := range []int64{1, 3} {
+		x := two.AddLocal("x", graph.TensorType{DType: graph.F32, Shape: []int64{n, 2}})
+		g := two.BeginGraph("main")
+		y, err := two.Node(&graph.Softmax{Axis: 1}, "softmax", x)
+		require.NoError(f, err)
+		two.AddProgram(5+i, "main", two.CopyIn(fmt.Sprint("x", i), x), two.Call(g), two.CopyOut(fmt.Sprint("y", i), y[0]))
+	}
+	e, err := two.Finish()
+	require.NoError(f, err)
+	sections := graph.CompactSections(e)
+	_, err = graph.Decode(graph.WithSections(sections))
+	require.NoError(f, err)
+	f.Add(sections)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := graph.Decode(graph.Checked(b))
 		if err != nil {
-			return
+			if e, err = graph.Decode(graph.WithSections(b)); err != nil {
+				return
+			}
 		}
 		var file, second bytes.Buffer
 		require.NoError(t, e.Encode(&file))

@@ -45,6 +45,13 @@ func openEngine(t testing.TB, executable []byte) *cpu.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	load(t, e)
+	return e
+}
+
+// load loads an engine.
+func load(t testing.TB, e *cpu.Engine) {
+	t.Helper()
 	b, err := ipu.Lookup(cpu.Name)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +66,6 @@ func openEngine(t testing.TB, executable []byte) *cpu.Engine {
 	if err := e.Load(t.Context(), devices[0]); err != nil {
 		t.Fatal(err)
 	}
-	return e
 }
 
 // BenchmarkFamilyOpen opens families of public models, and their largest member alone: the
