@@ -34,6 +34,12 @@ type (
 // positions are inputs that the runner fills.
 func bert(t testing.TB, rows int64, opts ...rt.RunnerOption) *genrt.Core {
 	t.Helper()
+	return bertOf(t, rows, bertLength, opts...)
+}
+
+// bertOf is bert with rows of another length.
+func bertOf(t testing.TB, rows, length int64, opts ...rt.RunnerOption) *genrt.Core {
+	t.Helper()
 	root := os.Getenv("POPEFGEN_TESTDATA")
 	if root == "" {
 		root = filepath.Join("..", "..", "..", "shared")
@@ -70,24 +76,24 @@ func bert(t testing.TB, rows int64, opts ...rt.RunnerOption) *genrt.Core {
 		{Name: "positions", Elem: g.Inputs[0].Elem, HasShape: true, Dims: free("batch", "sequence")},
 		{Name: "bias", Elem: g.Outputs[0].Elem, HasShape: true, Dims: attention}}
 	g.Outputs = g.Outputs[:1]
-	r, err := compile.Compile(m, compile.Options{Options: onnx.Options{Dims: map[string]int64{"batch": rows, "sequence": bertLength}}})
+	r, err := compile.Compile(m, compile.Options{Options: onnx.Options{Dims: map[string]int64{"batch": rows, "sequence": length}}})
 	require.NoError(t, err)
 	data, err := r.Bytes()
 	require.NoError(t, err)
 	model, err := popef.LoadBytes("bert.popef", data)
 	require.NoError(t, err)
-	positions := int(rows) * bertLength
+	positions := int(rows * length)
 	spec := &genrt.Spec{
 		Package: "bert", Contract: contract.Of(model).Callers().Text(), Iterations: 1, QueueDepth: 1,
-		Pack: &genrt.PackSpec{Rows: int(rows), Length: bertLength, Entries: positions, Tensors: []genrt.PackTensor{
+		Pack: &genrt.PackSpec{Rows: int(rows), Length: int(length), Entries: positions, Tensors: []genrt.PackTensor{
 			{Kind: genrt.PackPosition, Parts: positions},
 			{Kind: genrt.PackPosition, Parts: positions},
 			{Kind: genrt.PackPositions, Parts: positions, Elem: "int64"},
-			{Kind: genrt.PackBias, Parts: positions * bertLength, Elem: "float32"},
+			{Kind: genrt.PackBias, Parts: positions * int(length), Elem: "float32"},
 			{Kind: genrt.PackPosition, Parts: positions},
 		}},
 	}
-	sizes := []int{8 * positions, 8 * positions, 8 * positions, 4 * positions * bertLength, 4 * 128 * positions}
+	sizes := []int{8 * positions, 8 * positions, 8 * positions, 4 * positions * int(length), 4 * 128 * positions}
 	for i, v := range append(slices.Clone(g.Inputs), g.Outputs...) {
 		a := genrt.AnchorSpec{Name: v.Name, GoName: v.Name, Role: genrt.RunInput, Bytes: sizes[i]}
 		if i == len(sizes)-1 {
@@ -150,7 +156,8 @@ func TestPackedAttention(t *testing.T) {
 }
 
 // BenchmarkPacked says what a request of 4 to 128 tokens takes, packed into four rows,
-// alone in four rows, and alone in one; the first over the others, measured in turns.
+// alone in four rows, alone in one, and alone in one that is the shortest of 16, 32, 64 and 128
+// positions which holds it, as a family of lengths computes it; the first over the others, measured in turns.
 func BenchmarkPacked(b *testing.B) {
 	ctx := context.Background()
 	four, one := bert(b, 4), bert(b, 1)
@@ -162,8 +169,17 @@ func BenchmarkPacked(b *testing.B) {
 			}
 		}
 	}
-	runs := []func(){func() { require.NoError(b, genrt.RunPacked(ctx, four, in, out, bertParts)) }, alone(four), alone(one)}
-	var best [3]time.Duration
+	lengths := []*genrt.Core{bertOf(b, 1, 16), bertOf(b, 1, 32), bertOf(b, 1, 64), one}
+	runs := []func(){func() { require.NoError(b, genrt.RunPacked(ctx, four, in, out, bertParts)) }, alone(four), alone(one), func() {
+		for i := range in {
+			c := 0
+			for 16<<c < len(in[i].IDs) {
+				c++
+			}
+			require.NoError(b, genrt.RunPacked(ctx, lengths[c], in[i:i+1], out[i:i+1], bertParts))
+		}
+	}}
+	var best [4]time.Duration
 	for b.Loop() {
 		for i, run := range runs {
 			start := time.Now()
@@ -176,4 +192,5 @@ func BenchmarkPacked(b *testing.B) {
 	b.ReportMetric(float64(best[0].Nanoseconds())/float64(len(in)), "ns/request")
 	b.ReportMetric(float64(best[0])/float64(best[1]), "of-4x128")
 	b.ReportMetric(float64(best[0])/float64(best[2]), "of-1x128")
+	b.ReportMetric(float64(best[0])/float64(best[3]), "of-lengths")
 }
