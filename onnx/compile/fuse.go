@@ -97,6 +97,8 @@ func (p *Part) check() error {
 	switch {
 	case p.Options.Members != nil || len(p.Options.Pads) > 0:
 		return errors.New("it has several sizes, and a branch has one: want one number for each dimension, or a branch of its own, under another name, for each size")
+	case p.Options.JoinInputs != 0:
+		return errors.New("its inputs are to be joined, which a branch's can't be: want each by itself")
 	case p.Options.Iterations > 1:
 		return fmt.Errorf("%d device iterations: a request of a branch is one run, want 1", p.Options.Iterations)
 	}

@@ -148,6 +148,8 @@ func TestFuseErrors(t *testing.T) {
 	several.Members = sizes("N=1 M=3 K=3", "N=2 M=3 K=3")
 	pads.Pads = map[string][]family.Pad{"N": nil}
 	iterated.Iterations = 3
+	joined := fixed
+	joined.JoinInputs = 64
 	counted := onnxtest.Model(17, &onnx.Graph{
 		Name: "counted", Inputs: []onnx.ValueInfo{onnxtest.Info("x", onnx.Float, 1, 4)}, Outputs: onnxtest.Outputs("y"),
 		Nodes: []*onnx.Node{onnxtest.Node("NonZero", onnxtest.Names("x"), onnxtest.Names("y"))},
@@ -165,6 +167,7 @@ func TestFuseErrors(t *testing.T) {
 		{"several sizes", []compile.Part{part("a", several)}, []string{`branch "a"`, "several sizes", "want one number for each dimension"}},
 		{"padding", []compile.Part{part("a", pads)}, []string{`branch "a"`, "several sizes"}},
 		{"iterations", []compile.Part{part("a", iterated)}, []string{`branch "a"`, "3 device iterations", "want 1"}},
+		{"joined inputs", []compile.Part{part("a", joined)}, []string{`branch "a"`, "joined"}},
 		{"counts", []compile.Part{part("a", fixed), {Name: "b", Model: counted}}, []string{`branch "b"`, "data decides", "compile it as a model of its own"}},
 		{"an open dimension", []compile.Part{part("a", fixed), part("b", compile.Options{})}, []string{`branch "b"`, "float[N,4]", "--dim N=SIZE"}},
 	} {
