@@ -307,6 +307,19 @@ func TestDocument(t *testing.T) {
 		require.Contains(t, string(got), s.text)
 	}
 	require.FileExists(t, filepath.Join(dir, "performance.svg"))
+	// Of some sections, nothing else changes.
+	drawn, err := os.Stat(filepath.Join(dir, "performance.svg"))
+	require.NoError(t, err)
+	require.NoError(t, write(dir, []section{{"lengths", "some lengths"}}, nil))
+	again, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Contains(t, string(again), "some lengths")
+	for _, s := range sections {
+		require.Contains(t, string(again), s.text)
+	}
+	still, err := os.Stat(filepath.Join(dir, "performance.svg"))
+	require.NoError(t, err)
+	require.True(t, os.SameFile(drawn, still))
 	require.ErrorContains(t, write(dir, []section{{"of no document", ""}}, modelChart(nil)), `section "of no document"`)
 }
 

@@ -32,7 +32,7 @@ func main() {
 	flag.StringVar(&f.commands, "commands", "bin", "folder of the commands popefgen and onnxruntime of bench/oneshot")
 	flag.StringVar(&f.module, "module", "..", "folder of popefgen's module")
 	flag.StringVar(&f.models, "models", "", "folder of public models; default $POPEFGEN_TESTDATA/models or ../../shared/models")
-	flag.StringVar(&f.docs, "write", "", "folder whose performance.md and performance.svg are to be rewritten")
+	flag.StringVar(&f.docs, "write", "", "folder whose performance.md and performance.svg are to be rewritten; of some sections, their tables alone")
 	flag.StringVar(&f.only, "only", "", "measure the models or operators of that name alone")
 	sections := flag.String("sections", strings.Join(allSections, ","), "what to measure")
 	flag.BoolVar(&f.gomlx, "gomlx", true, "let GoMLX take part; it takes long")
@@ -77,8 +77,8 @@ func run(f flags) error {
 			return fmt.Errorf("-sections: there is no section %q; want some of %s", s, strings.Join(allSections, ","))
 		}
 	}
-	if f.docs != "" && (len(f.sections) != len(allSections) || f.only != "" || !f.gomlx || f.processorTime) {
-		return errors.New("-write: the document shows all sections as a whole; it does not go with -sections, -only, -gomlx=false and -processor-time")
+	if f.docs != "" && (f.only != "" || !f.gomlx || f.processorTime) {
+		return errors.New("-write: the document shows sections as a whole; it does not go with -only, -gomlx=false and -processor-time")
 	}
 	if f.library == "" {
 		return errors.New("-library: want the path of ONNX Runtime's shared library; `make bench-peers` installs it")
@@ -100,10 +100,17 @@ func run(f flags) error {
 	if f.docs == "" {
 		return nil
 	}
-	if len(r.models) == 0 {
-		return errors.New("-write: the document shows the public models, and there are none")
+	var chart *report.Chart
+	if len(f.sections) < len(allSections) {
+		texts = texts[1:] // what machine it was is said of all of them
 	}
-	return write(f.docs, texts, modelChart(r.models))
+	if slices.Contains(f.sections, "models") {
+		if len(r.models) == 0 {
+			return errors.New("-write: the document shows the public models, and there are none")
+		}
+		chart = modelChart(r.models)
+	}
+	return write(f.docs, texts, chart)
 }
 
 // patience is how long a contest waits for others to leave the processor's cache
@@ -266,8 +273,8 @@ func (r *results) sections() []section {
 	return all
 }
 
-// write rewrites the generated parts of performance.md in a folder, and
-// performance.svg.
+// write rewrites generated parts of performance.md in a folder and, unless chart
+// is nil, performance.svg.
 func write(dir string, sections []section, chart *report.Chart) error {
 	path := filepath.Join(dir, "performance.md")
 	text, err := os.ReadFile(path)
@@ -280,8 +287,10 @@ func write(dir string, sections []section, chart *report.Chart) error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	if err := atomicfile.WriteBytes(filepath.Join(dir, "performance.svg"), []byte(chart.SVG())); err != nil {
-		return err
+	if chart != nil {
+		if err := atomicfile.WriteBytes(filepath.Join(dir, "performance.svg"), []byte(chart.SVG())); err != nil {
+			return err
+		}
 	}
 	return atomicfile.WriteBytes(path, []byte(doc))
 }
