@@ -37,7 +37,7 @@ type Options struct {
 	DisablePasses []string
 
 	// JoinInputs, if it is more than 0, makes one stream of the run inputs that have at most that many
-	// bytes: their data lies side by side in each transfer.
+	// bytes: their data lies side by side in each transfer. [Fuse] joins none.
 	JoinInputs int64
 
 	// Members are the sizes of a family: the model is compiled once for each, over

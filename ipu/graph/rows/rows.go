@@ -95,7 +95,7 @@ func Independent(e *graph.Executable, program int, n int64, axes map[string]int)
 // in which they reach outputs; there are none if the rows are independent. The error is about
 // what was asked: there is no such program, or an axis does not fit its stream.
 func Findings(e *graph.Executable, program int, n int64, axes map[string]int) ([]*Finding, error) {
-	a := newAnalysis(e.Unjoined(), n, axes)
+	a := newAnalysis(unjoined(e), n, axes)
 	if err := a.program(program); err != nil {
 		return nil, err
 	}

@@ -174,7 +174,12 @@ func inspectModel(ctx context.Context, m *popef.Model, options []ipu.Option) (mo
 			Shape: list(a.Info.Shape), Bytes: size, Programs: list(a.Programs), Role: roles[k].String(), HasData: hasData && a.Type.TakesData(),
 			PerReplica: a.PerReplica, RemoteBuffer: a.RemoteBuffer, Repeats: a.Repeats})
 	}
-	i.joined(m)
+	i.Joined = joinedOf(m)
+	for _, j := range i.Joined {
+		for _, f := range j.Fields {
+			i.Anchors[f.anchor].joined = fmt.Sprintf("byte %d of %s", f.Offset, j.Handle)
+		}
+	}
 	exe, err := m.ExecutableContext(ctx)
 	if err != nil {
 		return i, err

@@ -21,20 +21,20 @@ type joinedInfo struct {
 type joinedField struct {
 	Name   string `json:"name"`
 	Offset int64  `json:"offset"` // bytes
+	anchor int
 }
 
-// joined fills in which inputs travel together.
-func (i *modelInfo) joined(m *popef.Model) {
+// joinedOf says which inputs travel together.
+func joinedOf(m *popef.Model) (all []joinedInfo) {
 	for _, in := range m.Joined() {
 		size, _ := in.Anchor.Info.SizeInBytes()
-		j := joinedInfo{Name: in.Anchor.Name, Handle: in.Anchor.Handle, Programs: list(in.Anchor.Programs), Bytes: size}
+		j := joinedInfo{Name: in.Anchor.Name, Handle: in.Anchor.Handle, Programs: in.Anchor.Programs, Bytes: size}
 		for _, f := range in.Fields {
-			a := &i.Anchors[f.Anchor]
-			j.Fields = append(j.Fields, joinedField{a.Name, f.Offset})
-			a.joined = fmt.Sprintf("byte %d of %s", f.Offset, j.Handle)
+			j.Fields = append(j.Fields, joinedField{m.Metadata.Anchors[f.Anchor].Name, f.Offset, f.Anchor})
 		}
-		i.Joined = append(i.Joined, j)
+		all = append(all, j)
 	}
+	return all
 }
 
 func (j *joinedInfo) print(w io.Writer) {

@@ -1,22 +1,24 @@
-package graph
+package rows
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 // joinedPair has two inputs in one stream, of which the body of a loop reads both.
-func joinedPair(t *testing.T, also func(b *Builder, x TensorID)) *Executable {
+func joinedPair(t *testing.T, also func(b *graph.Builder, x graph.TensorID)) *graph.Executable {
 	t.Helper()
-	b := NewBuilder("pair")
-	x := b.AddLocal("x", typ(U64, 2))
+	b := graph.NewBuilder("pair")
+	x := b.AddLocal("x", graph.TensorType{DType: graph.U64, Shape: []int64{2}})
 	g := b.BeginGraph("main")
-	p, err := b.Node(&Field{Handle: "h2d_p", To: F32, Shape: []int64{2}}, "p", x)
+	p, err := b.Node(&graph.Field{Handle: "h2d_p", To: graph.F32, Shape: []int64{2}}, "p", x)
 	require.NoError(t, err)
-	q, err := b.Node(&Field{Handle: "h2d_q", Offset: 8, To: F32}, "q", x)
+	q, err := b.Node(&graph.Field{Handle: "h2d_q", Offset: 8, To: graph.F32}, "q", x)
 	require.NoError(t, err)
-	y, err := b.Node(&Binary{Fn: Add}, "y", p[0], q[0])
+	y, err := b.Node(&graph.Binary{Fn: graph.Add}, "y", p[0], q[0])
 	require.NoError(t, err)
 	if also != nil {
 		also(b, x)
@@ -31,18 +33,19 @@ func joinedPair(t *testing.T, also func(b *Builder, x TensorID)) *Executable {
 func TestUnjoined(t *testing.T) {
 	e := joinedPair(t, nil)
 	before := e.String()
-	apart := e.Unjoined()
-	require.NoError(t, Verify(apart))
+	apart := unjoined(e)
+	require.NoError(t, graph.Verify(apart))
 	require.Equal(t, before, e.String())
 	body := apart.Programs[0].Steps[0].Body
 	require.Len(t, body, 4)
 	require.Equal(t, []string{"in", "out", "h2d_p", "h2d_q"}, []string{apart.Streams[0].Handle, apart.Streams[1].Handle, apart.Streams[body[0].Stream].Handle, apart.Streams[body[1].Stream].Handle})
 	require.Len(t, apart.Graphs[0].Nodes, 1)
-	require.Same(t, apart, apart.Unjoined())
+	require.NoError(t, Independent(e, 5, 2, map[string]int{"h2d_p": 0, "out": 0}), "q is the same for all rows")
+	require.Same(t, apart, unjoined(apart))
 
-	e = joinedPair(t, func(b *Builder, x TensorID) {
-		_, err := b.Node(&BitCast{To: I64}, "z", x)
+	e = joinedPair(t, func(b *graph.Builder, x graph.TensorID) {
+		_, err := b.Node(&graph.BitCast{To: graph.I64}, "z", x)
 		require.NoError(t, err)
 	})
-	require.Same(t, e, e.Unjoined())
+	require.Same(t, e, unjoined(e))
 }
