@@ -57,6 +57,7 @@ type projectModel struct {
 	Pad        map[string]map[string]any `yaml:"pad"`
 	PadUntried bool                      `yaml:"pad-untried"`
 	Bind       map[string]any            `yaml:"bind"`
+	Max        map[string]int64          `yaml:"max"`
 	Iterations *int64                    `yaml:"iterations"`
 	Constants  bool                      `yaml:"constants"`
 	Concat     *int64                    `yaml:"concat-inputs"`
@@ -175,8 +176,8 @@ func (m *projectModel) job(base string) (job, error) {
 		return j, err
 	}
 	if !slices.ContainsFunc(j.models, kind.IsONNX) {
-		if m.PopEF != "" || m.Batch != nil || m.Dim != nil || m.Size != nil || m.Pad != nil || m.PadUntried || m.Bind != nil || m.Iterations != nil || m.Constants {
-			return j, fmt.Errorf("popef, batch, dim, size, pad, bind, iterations and constants are for .onnx models; %s is compiled already", m.Model[0])
+		if m.PopEF != "" || m.Batch != nil || m.Dim != nil || m.Size != nil || m.Pad != nil || m.PadUntried || m.Bind != nil || m.Max != nil || m.Iterations != nil || m.Constants {
+			return j, fmt.Errorf("popef, batch, dim, size, pad, bind, max, iterations and constants are for .onnx models; %s is compiled already", m.Model[0])
 		}
 		return j, nil
 	}
@@ -205,7 +206,12 @@ func (m *projectModel) job(base string) (job, error) {
 		}
 		j.compile.binds = append(j.compile.binds, [2]string{name, value})
 	}
-	j.compile.untried, j.compile.joins = m.PadUntried, m.Concat
+	for _, name := range slices.Sorted(maps.Keys(m.Max)) {
+		if n := m.Max[name]; n < 1 {
+			return j, fmt.Errorf("max: %s: found %d, want at least 1", name, n)
+		}
+	}
+	j.compile.untried, j.compile.joins, j.compile.most = m.PadUntried, m.Concat, m.Max
 	return j, nil
 }
 

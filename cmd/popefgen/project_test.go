@@ -8,10 +8,14 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/family"
 )
 
 // TestProjectSchema compares the keys that editors offer with those that are
@@ -99,4 +103,37 @@ func TestLargeEmbedded(t *testing.T) {
 	largeEmbedded = 100 << 10
 	require.Regexp(t, `warning: large/digits.popef: embedding 15[0-9] KiB makes every build and every process hold it once more; without --embed`, generate("-o", "large", "--embed"))
 	require.NotContains(t, generate("-o", "apart"), "warning")
+}
+
+// TestProjectMax bounds what data decides, as compile --max does.
+func TestProjectMax(t *testing.T) {
+	dir := t.TempDir()
+	data, err := os.ReadFile(filepath.Join("testdata", "mistakes", "nonzero.onnx"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "m.onnx"), data, 0o666))
+	for text, want := range map[string]string{
+		"max: {NAME: 3}": "", "max: {NAME: 0}": "max: NAME: found 0, want at least 1", "max: {other: 3}": "--max other=3: no axis of a value of this name",
+		"max: {NAME: x}": `models[0].max.NAME: found "x", want a whole number`,
+	} {
+		path := filepath.Join(dir, projectFile)
+		text = "models:\n- {model: m.onnx, output: m, " + strings.ReplaceAll(text, "NAME", "y") + "}\n"
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
+		jobs, err := readProject(path)
+		if err == nil {
+			var r *rendered
+			if r, err = jobs[0].render(); err == nil {
+				m, err := popef.LoadBytes("m", r.popef)
+				require.NoError(t, err)
+				f, err := family.Of(m)
+				require.NoError(t, err)
+				require.Equal(t, int64(3), f.Tensors[1].Axes[1].Size)
+				require.NoError(t, m.Close())
+			}
+		}
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, strings.ReplaceAll(want, "NAME", "y"))
+	}
 }
