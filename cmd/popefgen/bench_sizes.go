@@ -26,6 +26,9 @@ const maxDrawn = 256
 func benchSizes(c *cli.Context, t *bench.Target, f *family.Family, config bench.Config, r *bench.Report) error {
 	for _, flag := range []string{"clients", "in-flight", "replicas", "thread-safe", "samples", "batch-dim", "linger", "input", "compare", "profile", "cpuprofile", "mode"} {
 		if c.IsSet(flag) {
+			if len(f.Members) == 1 {
+				return fmt.Errorf("--%s: data decides sizes of the model's outputs, and its requests are measured one at a time with random inputs; for more, compile the model up to where they are of fixed size, or bind the inputs that decide them (--bind)", flag)
+			}
 			return fmt.Errorf("--%s: the model has several sizes, of which requests are measured one at a time with random inputs; for more, bench one of them: compile --dim with one number for each dimension", flag)
 		}
 	}

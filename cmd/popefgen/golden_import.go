@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/dynamic"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/golden/outputs"
@@ -82,6 +83,9 @@ func goldenImport(c *cli.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, model.Close()) }()
+	if err := oneSize(model); err != nil {
+		return err
+	}
 	d, err := openDynamic(c, model, given.size, nil)
 	if err != nil {
 		return err
@@ -130,6 +134,25 @@ func goldenImport(c *cli.Context) (err error) {
 	if !r.OK() {
 		fmt.Fprintln(c.App.ErrWriter, "the cases are stored; if the model can't be more exact, import them again with --tolerance")
 		return errNo
+	}
+	return nil
+}
+
+// oneSize returns an error if data sets can't be imported for a model, which has several sizes or
+// outputs whose sizes data decides.
+func oneSize(m *popef.Model) error {
+	f, err := dynamic.FamilyOf(m)
+	switch {
+	case err != nil || f == nil:
+		return err
+	case len(f.Members) > 1:
+		return errors.New("the model has several sizes, and data sets are imported for one: compile it for the size of the data (compile --dim with one number for each dimension); " +
+			"popefgen verify with the same --batch and --dim compares ONNX's data sets by all sizes, and golden record stores what the model itself answers")
+	}
+	for i := range f.Tensors {
+		if t := &f.Tensors[i]; t.Counted() {
+			return fmt.Errorf("data decides how much there is of output %q, and stored outputs are of one size: popefgen verify --open compares ONNX's data sets as they are, and golden record stores what the model itself answers", t.Name)
+		}
 	}
 	return nil
 }

@@ -240,3 +240,33 @@ func npzOf(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(z.Close())
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b.Bytes(), 0o666))
 }
+
+// TestGoldenImportOfSizes refuses models of which the outputs have no one size, with what to do instead.
+func TestGoldenImportOfSizes(t *testing.T) {
+	dir := t.TempDir()
+	counted, several := filepath.Join(dir, "counted.popef"), filepath.Join(dir, "several.popef")
+	call := func(args ...string) (int, string) {
+		var out, errOut bytes.Buffer
+		return Run(t.Context(), args, nil, &out, &errOut), errOut.String()
+	}
+	code, said := call("compile", filepath.Join("testdata", "mistakes", "nonzero.onnx"), "-o", counted, "--quiet")
+	require.Equal(t, exitOK, code, said)
+	numbers := filepath.Join("..", "..", "generated_examples", "numbers", "numbers.onnx")
+	code, said = call("compile", numbers, "-o", several, "--batch", "1,2", "--dim", "width=28", "--quiet")
+	require.Equal(t, exitOK, code, said)
+	set := filepath.Join(dir, "test_data_set_0")
+	require.NoError(t, os.Mkdir(set, 0o777))
+	require.NoError(t, os.WriteFile(filepath.Join(set, "input_0.pb"), proto{}.number(1, 1).number(2, 1).message(9, make([]byte, 4)), 0o666))
+	for path, want := range map[string]string{
+		counted: `data decides how much there is of output "y", and stored outputs are of one size: popefgen verify --open`,
+		several: "the model has several sizes, and data sets are imported for one: compile it for the size of the data",
+	} {
+		code, said := call("golden", "import", path, set, "-o", filepath.Join(dir, "golden"))
+		require.Equal(t, exitTrouble, code, said)
+		require.Contains(t, said, want)
+		require.NoDirExists(t, filepath.Join(dir, "golden"))
+		code, said = call("bench", path, "--duration", "1ms", "--clients", "2")
+		require.Equal(t, exitTrouble, code, said)
+		require.Contains(t, said, map[string]string{counted: "data decides sizes of the model's outputs", several: "the model has several sizes"}[path])
+	}
+}
