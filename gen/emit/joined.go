@@ -30,7 +30,7 @@ func joinedType(f *jen.File, p *plan.Plan) {
 		gap(g, j.Gap)
 	})
 	f.Line()
-	comments(f.Group, "The build fails here if a field does not stand at the byte at which the model has it.")
+	comments(f.Group, "The build fails here if a field is at another byte than in the model.")
 	length := func(n *jen.Statement) *jen.Statement { return jen.Index(n).Struct() }
 	f.Var().DefsFunc(func(g *jen.Group) {
 		for _, x := range j.Fields {

@@ -69,8 +69,8 @@ func (s *Flow) load(from []View) error {
 					Reason: fmt.Sprintf("is %d, and that of a state is %d: give one that State has filled", n, max(want, 0))}
 			}
 		}
-		if n := t.length[0]; t.open {
-			n, _ = v.elements()
+		if t.open {
+			n, _ := v.elements()
 			if want := t.now(v); n != want {
 				return &rt.SizeError{Field: "State." + t.spec.GoName, Anchor: t.spec.Name, Size: n, Reason: fmt.Sprintf("has %d elements, and its sizes make %d", n, want)}
 			}

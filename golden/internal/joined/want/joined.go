@@ -205,7 +205,7 @@ type joined struct {
 	_      [4]byte
 }
 
-// The build fails here if a field does not stand at the byte at which the model has it.
+// The build fails here if a field is at another byte than in the model.
 var (
 	_ [4]struct{}  = [unsafe.Offsetof(joined{}.Scale)]struct{}{}
 	_ [8]struct{}  = [unsafe.Offsetof(joined{}.Steps)]struct{}{}
