@@ -195,7 +195,7 @@ func (a *analysis) output(s *graph.Step) {
 	case v.kind == apart && !v.at.equal(counting(st.Type.Shape, axis, a.n)):
 		tell(&Finding{Reason: Mixes, Why: fmt.Sprintf("it is %v, with rows in %s in place of axis %d, or in another order", st.Type, v.at.words(st.Type.Rank()), axis)})
 	case v.kind == alike:
-		n := &node{Node: &graph.Node{}, a: a, types: []graph.TensorType{st.Type}, in: []value{*v}}
+		n := &node{Node: &graph.Node{Op: &graph.Reshape{Shape: st.Type.Shape}}, a: a, types: []graph.TensorType{st.Type}, in: []value{*v}}
 		rows := counting(st.Type.Shape, axis, a.n)
 		if n.uneven(rows, []link{{0, st.Type.Shape, straight(st.Type.Rank())}}) != nil {
 			tell(&Finding{Reason: Differs, Why: fmt.Sprintf("it is %v, and each of its rows has numbers of its own, whatever the inputs are", st.Type)})
