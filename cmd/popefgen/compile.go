@@ -33,7 +33,7 @@ const onnxOnly = "For ONNX models:"
 
 // modelFlags are the flags that fix an ONNX model's open ends.
 var modelFlags = []cli.Flag{
-	&cli.StringSliceFlag{Category: onnxOnly, Name: "dim", Usage: "size of a dimension, `NAME=SIZE`, or by its place, INPUT[AXIS]=SIZE. Several sizes (16,32,64 or 16..128:*2 or 16..64:+16) make a family: one model for all combinations. NAME=OTHER: always the size of another one"},
+	&cli.StringSliceFlag{Category: onnxOnly, Name: "dim", Usage: "size of a dimension, `NAME=SIZE`, or by its place, INPUT[AXIS]=SIZE. Several sizes (16,32,64 or 16..128:*2 or 16..64:+16) make a family: one model for all combinations. NAME=OTHER, NAME=OTHER+1 and so on: always what follows from another one"},
 	&cli.StringFlag{Category: onnxOnly, Name: "batch", Usage: "`SIZE` of every open first dimension of an input, or several of them"},
 	&cli.StringSliceFlag{Category: onnxOnly, Name: "size", Usage: "sizes of one member of a family, `NAME=SIZE,NAME=SIZE`, instead of all combinations; once for each member"},
 	&cli.StringSliceFlag{Category: onnxOnly, Name: "pad", Usage: "what smaller requests may be filled up with along a dimension of a family, `DIM=INPUT:VALUE,INPUT:VALUE`, for every input of that dimension; say so only if results stay the same, which is tried with a request"},
@@ -242,14 +242,14 @@ func (o *modelOptions) compileOptions(m *onnx.Model) (to compile.Options, err er
 			return to, fmt.Errorf("--concat-inputs %d: want the bytes up to which inputs are joined, at least 1", to.JoinInputs)
 		}
 	}
-	members, err := o.Members(m)
+	members, rules, err := o.Members(m)
 	if err != nil {
 		return to, err
 	}
 	if len(members) == 1 && len(o.Pads) == 0 {
 		to.Batch, to.Dims = members[0].Batch, members[0].Dims
 	} else {
-		to.Members = members
+		to.Members, to.Rules = members, rules
 	}
 	to.Values, err = bindings(o.binds, m)
 	return to, err

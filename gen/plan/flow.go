@@ -202,6 +202,30 @@ func (b *builder) flowFills(f *Flow) {
 	}
 }
 
+// growsByOwn says what to do where the output of a state has a dimension of its own that is longer than its input's by the
+// same in every member: that it always is so is for people to say.
+func (b *builder) growsByOwn(in, out int) string {
+	c := &b.plan.Contract
+	from, to := c.Fields[in].Axes, c.Fields[out].Axes
+	if len(from) != len(to) {
+		return ""
+	}
+	for i := range from {
+		if !same(&from[i]) || !same(&to[i]) {
+			continue
+		}
+		past, own := from[i].Dim, to[i].Dim
+		longer := func(m contract.Member) int64 { return m.Sizes[own] - m.Sizes[past] }
+		step := longer(c.Members[0])
+		if step < 1 || slices.ContainsFunc(c.Members, func(m contract.Member) bool { return longer(m) != step }) {
+			continue
+		}
+		name, of := c.Dims[own].Name, c.Dims[past].Name
+		return fmt.Sprintf("; dimension %q is %s%+d in every size that there is, and one of its own: if it always is, compile the model with --dim %s=%s%+d", name, of, step, name, of, step)
+	}
+	return ""
+}
+
 // lines reports whether a field is rows of numbers, one for each position: of the past and what is new,
 // or of what is new alone.
 func (b *builder) lines(field *contract.Field, f *Flow, past bool) bool {

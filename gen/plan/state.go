@@ -54,7 +54,7 @@ func (b *builder) states() {
 			p.State = append(p.State, State{Grows: grows})
 			continue
 		case p.Anchors[out].Info != p.Anchors[in].Info:
-			b.problem("state %s: the output is %s and the input %s; want one type for both", pair, p.Anchors[out].Info, p.Anchors[in].Info)
+			b.problem("state %s: the output is %s and the input %s; want one type for both%s", pair, p.Anchors[out].Info, p.Anchors[in].Info, b.growsByOwn(in, out))
 			continue
 		}
 		b.merge(in, out)

@@ -17,14 +17,19 @@ import (
 	"github.com/popefgen/popefgen/popef/family"
 )
 
-// place is an axis of an input.
-type place struct{ input, axis int }
+// place is an axis of an input, and how its size follows from its dimension.
+type place struct {
+	input, axis int
+	rule        axisRule
+}
 
 // openDim is a dimension whose size differs between members.
 type openDim struct {
 	name    string
-	symbols []string // of the model
-	at      []place  // axes that have it
+	symbols []string            // of the model
+	at      []place             // axes that have it, and then those that follow from it
+	follows map[string]axisRule // by symbol of the model, of axes that follow from it
+	gone    bool                // it follows from another one
 }
 
 // of returns the dimension's size in a member.
@@ -33,8 +38,9 @@ func (d *openDim) of(m *member) int64 { return m.ins[d.at[0].input].Dims[d.at[0]
 // openDims returns the dimensions that differ between members, in the order of the first
 // axes that have them. A dimension is called by its symbol in the model; "batch" where the batch
 // size gives it; by its place, as in "tokens[1]", where it has neither. Axes without a symbol are
-// one dimension where they have the same sizes in each member.
-func openDims(m *onnx.Model, o *Options, members []*member) []openDim {
+// one dimension where they have the same sizes in each member. What follows from another dimension,
+// as o.Rules says, belongs to that one.
+func openDims(m *onnx.Model, o *Options, members []*member) ([]openDim, error) {
 	var dims []openDim
 	known := map[string]bool{} // what the model itself calls a dimension
 	for _, in := range m.Graph.Inputs {
@@ -58,13 +64,13 @@ func openDims(m *onnx.Model, o *Options, members []*member) []openDim {
 	}
 	for i, in := range members[0].ins {
 		for axis := range in.Dims {
-			at := place{i, axis}
-			if !slices.ContainsFunc(members, func(mem *member) bool { return mem.ins[i].Dims[axis].Value != in.Dims[axis].Value }) {
-				continue
-			}
+			at := place{i, axis, axisRule{mul: 1, div: 1}}
 			symbol, address := declared(in.Name, axis)
 			name := symbol
+			one := !slices.ContainsFunc(members, func(mem *member) bool { return mem.ins[i].Dims[axis].Value != in.Dims[axis].Value })
 			switch {
+			case symbol == "" && one:
+				name = address // a number in the model, often: no other axis is the same dimension
 			case batch[symbol], axis == 0 && symbol == "" && !known["batch"] && o.byBatch(in.Name, symbol, address):
 				name = "batch"
 			case name == "":
@@ -87,7 +93,8 @@ func openDims(m *onnx.Model, o *Options, members []*member) []openDim {
 			}
 		}
 	}
-	return dims
+	dims, err := o.applyRules(m, dims, members)
+	return slices.DeleteFunc(dims, func(d openDim) bool { return d.same(members) }), err
 }
 
 // byBatch reports whether all members give a first dimension by the batch size alone.
@@ -115,7 +122,7 @@ func checkPads(pads map[string][]family.Pad, dims []openDim, ins []onnx.ValueInf
 	for _, name := range slices.Sorted(maps.Keys(pads)) {
 		i := slices.Index(names, name)
 		if i < 0 {
-			return noFamily("padding is declared for the dimension %q, want one of several sizes (%s)%s", name, printable.List(names), nearest.DidYouMean(name, names))
+			return noFamily("padding is declared for the dimension %q, want one of several sizes (%s)%s", name, printable.List(names), cmp.Or(paddedBy(name, dims), nearest.DidYouMean(name, names)))
 		}
 		has := map[string]onnx.ElemType{}
 		for _, at := range dims[i].at {
@@ -202,7 +209,7 @@ func describe(ctx context.Context, m *onnx.Model, o *Options, dims []openDim, me
 	for d := range dims {
 		for _, at := range dims[d].at {
 			x := &f.Tensors[at.input].Axes[at.axis]
-			x.Dim, x.Mul, x.Div = d, 1, 1
+			x.Dim, x.Mul, x.Add, x.Div = d, at.rule.mul, at.rule.add(), at.rule.div
 		}
 	}
 	p := &probes{ctx: ctx, m: m, o: o, dims: dims, first: members[0], shapes: map[[2]int64][][]int64{}}
@@ -245,6 +252,16 @@ func (p *probes) follow(f *family.Family, x *family.Axis, output, axis int, symb
 			return 0
 		}
 		return 1
+	}
+	for _, d := range order {
+		rule, ok := p.dims[d].follows[symbol]
+		for i := range f.Members {
+			ok = ok && rule.at(f.Members[i].Sizes[d]) == x.Sizes[i]
+		}
+		if ok {
+			x.Dim, x.Mul, x.Add, x.Div = d, rule.mul, rule.add(), rule.div
+			return
+		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return own(a) - own(b) })
 	for _, simple := range []bool{true, false} {
@@ -317,8 +334,11 @@ func resized(o onnx.Options, m *member, d *openDim, n int64) onnx.Options {
 	for i, in := range m.ins {
 		shape := make([]int64, len(in.Dims))
 		for axis, dim := range in.Dims {
-			if shape[axis] = dim.Value; slices.Contains(d.at, place{i, axis}) {
-				shape[axis] = n
+			shape[axis] = dim.Value
+		}
+		for _, at := range d.at {
+			if at.input == i {
+				shape[at.axis] = at.rule.at(n)
 			}
 		}
 		o.Shapes[in.Name] = shape

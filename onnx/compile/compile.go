@@ -43,9 +43,12 @@ type Options struct {
 	// Members are the sizes of a family: the model is compiled once for each, over
 	// one set of weights. nil is a model of one size, that of Options.Options.
 	Members []Sizes
+	// Rules says, by the name of a dimension or its place, from which other dimension of the family its size always follows: it is
+	// no dimension of its own then. The sizes of all members have to say so too.
+	Rules map[string]Rule
 	// Pads declares, by the name of an open dimension of the family, numbers with which inputs may be
-	// filled up along it: what was there before is computed as without them. All inputs of that dimension
-	// have to be named.
+	// filled up along it: what was there before is computed as without them. All inputs of that dimension, and
+	// of those that follow from it, have to be named.
 	Pads map[string][]family.Pad
 	// Progress is called whenever a member of a family is compiled, one call at a time; nil
 	// if nobody wants to know.

@@ -139,7 +139,10 @@ func (o *Options) members(m *onnx.Model) ([]openDim, []*member, error) {
 			}
 		}
 	}
-	dims := openDims(m, o, members)
+	dims, err := openDims(m, o, members)
+	if err != nil {
+		return nil, nil, err
+	}
 	first := map[string]bool{}
 	for i, mem := range members {
 		var words []string
@@ -419,6 +422,9 @@ func (o *Options) why(ctx context.Context, m *onnx.Model, dims []openDim, member
 		}
 	}
 	err = fmt.Errorf("the member %s: %w", bad[0], err)
+	if name, rule, ok := ruleOf(dims, members); ok {
+		return noFamily("%w\nhint: the dimension %q is %s in each member that compiles; if it always is, say so with --dim %s=%s", err, name, rule, name, rule)
+	}
 	if a, b, ok := o.meet(ctx, m, dims, members, failed); ok {
 		return noFamily("%w\nhint: the dimensions %q and %q have to be equal; say so with --dim %s=%s, or name the members one by one: --size %s=%d,%s=%d and so on",
 			err, a.name, b.name, b.name, a.name, a.name, a.of(members[failed]), b.name, a.of(members[failed]))

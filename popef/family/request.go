@@ -57,7 +57,36 @@ func (f *Family) Sizes(shapes map[string][]int64) ([]int64, error) {
 			}
 		}
 	}
-	return sizes, nil
+	return sizes, f.derived(shapes, sizes, from)
+}
+
+// derived checks inputs' axes that follow from a dimension, and fills in the size of one that
+// nothing else shows.
+func (f *Family) derived(shapes map[string][]int64, sizes []int64, from []string) error {
+	for i := range f.Tensors {
+		t := &f.Tensors[i]
+		shape, given := shapes[t.Name]
+		if t.Type != popef.Input || !given {
+			continue
+		}
+		for k := range t.Axes {
+			a, n := &t.Axes[k], shape[k]
+			if a.Dim < 0 || a.Same() || n < 0 || n > maxNumber {
+				continue
+			}
+			if sizes[a.Dim] < 0 { // the least that makes n
+				sizes[a.Dim], from[a.Dim] = max(0, -floorDiv(a.Add-n*a.Div, a.Mul)), t.Name
+				if a.At(sizes[a.Dim]) != n {
+					return fmt.Errorf("input %q is %v: no size of %q makes dimension %d %d", t.Name, shape, f.Dims[a.Dim].Name, k, n)
+				}
+			}
+			if want := a.At(sizes[a.Dim]); want != n {
+				return fmt.Errorf("input %q is %v: dimension %d is %d, and input %q makes %q %d, from which it follows as %d: give sizes that agree",
+					t.Name, shape, k, n, from[a.Dim], f.Dims[a.Dim].Name, sizes[a.Dim], want)
+			}
+		}
+	}
+	return nil
 }
 
 // Choose returns the member that computes these sizes with the least cost: their own, or a

@@ -31,6 +31,40 @@ func TestSizesOfInputs(t *testing.T) {
 	}
 }
 
+// TestSizesThatFollow checks inputs whose sizes follow from a dimension.
+func TestSizesThatFollow(t *testing.T) {
+	axis := func(mul, add, div int64) []family.Axis {
+		return []family.Axis{{Sizes: []int64{0, 0}, Mul: mul, Add: add, Div: div}}
+	}
+	f := &family.Family{Dims: []family.Dim{{Name: "past"}}, Members: []family.Member{{Sizes: []int64{4}}, {Sizes: []int64{8}}}, Tensors: []family.Tensor{
+		{Name: "mask", Type: popef.Input, Axes: axis(1, 1, 1)}, {Name: "past_key", Type: popef.Input, Axes: axis(1, 0, 1)},
+		{Name: "pairs", Type: popef.Input, Axes: axis(2, 0, 1)}, {Name: "half", Type: popef.Input, Axes: axis(1, 1, 2)},
+	}}
+	for _, c := range []struct {
+		shapes map[string][]int64
+		want   int64
+		err    string
+	}{
+		{map[string][]int64{"mask": {5}, "past_key": {4}}, 4, ""},
+		{map[string][]int64{"mask": {6}, "past_key": {4}}, 0, `input "mask" is [6]: dimension 0 is 6, and input "past_key" makes "past" 4, from which it follows as 5: give sizes that agree`},
+		{map[string][]int64{"mask": {5}}, 4, ""},
+		{map[string][]int64{"pairs": {8}}, 4, ""},
+		{map[string][]int64{"pairs": {7}}, 0, `no size of "past" makes dimension 0 7`},
+		{map[string][]int64{"half": {3}}, 5, ""},
+		{map[string][]int64{"half": {3}, "mask": {7}, "past_key": {6}}, 6, ""},
+		{map[string][]int64{"mask": {0}}, 0, `no size of "past" makes dimension 0 0`},
+		{map[string][]int64{"mask": {5}, "pairs": {10}}, 0, `input "mask" makes "past" 4, from which it follows as 8`},
+	} {
+		got, err := f.Sizes(c.shapes)
+		if c.err != "" {
+			require.ErrorContains(t, err, c.err)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, []int64{c.want}, got)
+	}
+}
+
 func TestChooseMember(t *testing.T) {
 	f := want()
 	for _, c := range []struct {

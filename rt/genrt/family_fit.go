@@ -343,7 +343,7 @@ func (t *fitting) slow(views []View, a *ask) error {
 				want = int(x.At(int64(a.sizes[x.Dim])))
 			}
 			if n := *views[i].size(k); n != want {
-				return t.sizeError(i, k, n, "", nil, fmt.Sprintf("is %d, and the other sizes make it %d", n, want))
+				return t.underivable(views, i, k, want)
 			}
 		}
 		want := in.now(&views[i])
@@ -403,6 +403,18 @@ func (t *fitting) disagree(views []View, i, k, d int) error {
 	n, m := *views[i].size(k), *views[first.tensor].size(first.field)
 	return t.sizeError(i, k, n, dim, nil, fmt.Sprintf("is %d, and Inputs.%s.%s is %d: both are the dimension %q, so give them one size",
 		n, f.spec.GoName, f.fields[first.field].name, m, dim))
+}
+
+// underivable is the error of input i, whose field k is not what the other sizes make it.
+func (t *fitting) underivable(views []View, i, k, want int) error {
+	n, x := *views[i].size(k), t.tensors[i].fields[k].axis
+	if x.Dim < 0 {
+		return t.sizeError(i, k, n, "", nil, fmt.Sprintf("is %d, and the other sizes make it %d", n, want))
+	}
+	first := t.from[x.Dim]
+	f := &t.tensors[first.tensor]
+	return t.sizeError(i, k, n, t.family.Dims[x.Dim].Name, nil, fmt.Sprintf("is %d, and Inputs.%s.%s is %d, from which it follows as %d: give sizes that agree",
+		n, f.spec.GoName, f.fields[first.field].name, *views[first.tensor].size(first.field), want))
 }
 
 // refuse is the error of sizes that no member computes: of the first dimension that has none

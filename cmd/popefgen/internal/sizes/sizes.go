@@ -3,6 +3,7 @@
 package sizes
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -28,21 +29,52 @@ type Options struct {
 	Pads  map[string][]family.Pad // by dimension
 }
 
-// List is the sizes of a dimension: numbers, or those of another dimension.
+// List is the sizes of a dimension: numbers, or what makes them of another dimension's.
 type List struct {
 	Sizes []int64
-	As    string // the other dimension's name
+	As    string // the other dimension's name, or a rule such as past+1
 	Text  string // as it was given
 }
 
 // rangeForm is FROM..TO:*FACTOR or FROM..TO:+STEP.
 var rangeForm = regexp.MustCompile(`^([0-9]+)\.\.([0-9]+)(?::([*+])([0-9]+))?$`)
 
+// ruleForm is what makes a size of another dimension's, without a divisor: 2*past+1, past-1.
+var ruleForm = regexp.MustCompile(`^(?:([0-9]+) *\* *)?([^-+0-9 ][^*]*?)(?: *\* *([0-9]+))?(?: *([-+]) *([0-9]+))?$`)
+
+// dividedForm is such a rule, or a name, divided: (past+1)/2, past/2.
+var dividedForm = regexp.MustCompile(`^(?:\((.+)\)|([^-+()]+?)) */ *([0-9]+)$`)
+
+// parseRule reads what makes a size of another dimension's: its name, times, plus and divided by numbers.
+func parseRule(text string) (r compile.Rule, ok bool) {
+	div := "1"
+	if m := dividedForm.FindStringSubmatch(text); m != nil {
+		text, div = strings.TrimSpace(m[1]+m[2]), m[3]
+	}
+	m := ruleForm.FindStringSubmatch(text)
+	if m == nil || m[1] != "" && m[3] != "" {
+		return r, false
+	}
+	r.Of, ok = m[2], true
+	for _, v := range []struct {
+		to   *int64
+		text string
+		bits int
+	}{{&r.Mul, cmp.Or(m[1]+m[3], "1"), 21}, {&r.Add, m[4] + cmp.Or(m[5], "0"), 41}, {&r.Div, div, 21}} {
+		n, err := strconv.ParseInt(v.text, 10, v.bits)
+		*v.to, ok = n, ok && err == nil
+	}
+	return r, ok && r.Mul > 0 && r.Div > 0
+}
+
+// timesForm begins a rule as no size does.
+var timesForm = regexp.MustCompile(`^[0-9]+ *\* *[^0-9]`)
+
 // Parse reads a list of sizes and ranges of them, as in 1,2,8..64:*2. What begins like
-// neither is the name of another dimension.
+// neither is the name of another dimension, or a rule of one.
 func Parse(text string) (List, error) {
 	l := List{Text: text}
-	if text != "" && !strings.ContainsAny(text[:1], "0123456789-+") {
+	if text != "" && !strings.ContainsAny(text[:1], "0123456789-+") || timesForm.MatchString(text) {
 		l.As = text
 		return l, nil
 	}
@@ -248,8 +280,9 @@ func (o *Options) One(command string) error {
 // batchName is what --size and references call the size of open first dimensions.
 const batchName = "batch"
 
-// Members returns the sizes of the members that the options make for m: every combination.
-func (o *Options) Members(m *onnx.Model) ([]compile.Sizes, error) {
+// Members returns the sizes of the members that the options make for m, every combination, and
+// which dimensions follow from others.
+func (o *Options) Members(m *onnx.Model) ([]compile.Sizes, map[string]compile.Rule, error) {
 	all := []map[string]int64{{}}
 	if len(o.Sizes) > 0 {
 		all = o.Sizes
@@ -264,21 +297,21 @@ func (o *Options) Members(m *onnx.Model) ([]compile.Sizes, error) {
 	})
 	for _, tuple := range o.Sizes {
 		if len(tuple) != len(o.Sizes[0]) || !sameKeys(tuple, o.Sizes[0]) {
-			return nil, fmt.Errorf("--size: one gives %s and another %s, want the same dimensions in each", keys(o.Sizes[0]), keys(tuple))
+			return nil, nil, fmt.Errorf("--size: one gives %s and another %s, want the same dimensions in each", keys(o.Sizes[0]), keys(tuple))
 		}
 		for name := range tuple {
-			if _, ok := lists[name]; ok {
-				return nil, fmt.Errorf("%q is given by --size and by --dim, want it once", name)
+			if l, ok := o.Dims[name]; ok && l.As == "" {
+				return nil, nil, fmt.Errorf("%q is given by --size and by --dim, want it once", name)
 			}
 			if name == batchName && o.Batch.Sizes != nil {
-				return nil, fmt.Errorf("the batch size is given by --size and by --batch, want it once")
+				return nil, nil, fmt.Errorf("the batch size is given by --size and by --batch, want it once")
 			}
 		}
 	}
 	count := len(all) * max(1, len(o.Batch.Sizes))
 	for _, list := range lists {
 		if count *= max(1, len(list)); count > compile.MaxMembers {
-			return nil, fmt.Errorf("every combination of these sizes makes more than %d members: name those that are needed one by one, --size NAME=SIZE,NAME=SIZE", compile.MaxMembers)
+			return nil, nil, fmt.Errorf("every combination of these sizes makes more than %d members: name those that are needed one by one, --size NAME=SIZE,NAME=SIZE", compile.MaxMembers)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(lists)) {
@@ -290,14 +323,14 @@ func (o *Options) Members(m *onnx.Model) ([]compile.Sizes, error) {
 	if o.Batch.Sizes != nil {
 		all = times(all, given, o.Batch.Sizes)
 	}
-	sizes := make([]compile.Sizes, len(all))
+	sizes, rules := make([]compile.Sizes, len(all)), map[string]compile.Rule{}
 	for i, dims := range all {
 		s := compile.Sizes{Dims: map[string]int64{}}
 		for name, n := range dims {
 			switch {
 			case name == given, name == batchName && !own && o.Sizes != nil:
 				if s.Batch = n; n < 1 {
-					return nil, fmt.Errorf("a batch of %d: want at least 1", n)
+					return nil, nil, fmt.Errorf("a batch of %d: want at least 1", n)
 				}
 			default:
 				s.Dims[name] = n
@@ -307,18 +340,40 @@ func (o *Options) Members(m *onnx.Model) ([]compile.Sizes, error) {
 			if l.As == "" {
 				continue
 			}
-			n, ok := dims[l.As]
-			if l.As == batchName && !ok {
-				n, ok = s.Batch, s.Batch > 0
+			sizeOf := func(of string) (n int64, ok bool) {
+				if l, tied := o.Dims[of]; tied && l.As != "" {
+					return 0, false
+				}
+				if n, ok = dims[of]; of == batchName && !ok {
+					n, ok = s.Batch, s.Batch > 0
+				}
+				return n, ok
+			}
+			rule := compile.Rule{Of: l.As, Mul: 1, Div: 1} // a name may look like a rule
+			n, ok := sizeOf(l.As)
+			if !ok {
+				if r, is := parseRule(l.As); is {
+					rule = r
+					n, ok = sizeOf(r.Of)
+				}
 			}
 			if !ok {
-				return nil, fmt.Errorf("%w%s", notDim(name+"="+l.Text), nearest.DidYouMean(l.As, slices.Sorted(maps.Keys(lists))))
+				return nil, nil, fmt.Errorf("%w, or NAME=OTHER, NAME=OTHER+1, NAME=2*OTHER or NAME=OTHER/2, where sizes of OTHER are given%s",
+					notDim(name+"="+l.Text), nearest.DidYouMean(rule.Of, slices.Sorted(maps.Keys(lists))))
 			}
+			made := rule.At(n)
+			if given, ok := dims[name]; ok && given != made {
+				return nil, nil, fmt.Errorf("--size: one has %s=%d and %s=%d, and --dim %s=%s makes it %d", name, given, rule.Of, n, name, l.Text, made)
+			}
+			if made < 0 {
+				return nil, nil, fmt.Errorf("--dim %s=%s: %s=%d makes it %d, want 0 or more", name, l.Text, rule.Of, n, made)
+			}
+			n, rules[name] = made, rule
 			s.Dims[name] = n
 		}
 		sizes[i] = s
 	}
-	return sizes, nil
+	return sizes, rules, nil
 }
 
 // times returns every combination of members with sizes of one more dimension.

@@ -2,6 +2,8 @@ package sizes
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,9 +77,19 @@ func TestMembers(t *testing.T) {
 		{"one by one", "N seq", "", nil, []string{"batch=1,seq=16", "batch=4,seq=8"}, "[{map[seq:16] 1 map[]} {map[seq:8] 4 map[]}]"},
 		{"a dimension called batch", "batch seq", "", nil, []string{"batch=1,seq=16"}, "[{map[batch:1 seq:16] 0 map[]}]"},
 		{"one by one, and combined", "N seq", "1,2", nil, []string{"seq=16", "seq=8"}, "[{map[seq:16] 1 map[]} {map[seq:16] 2 map[]} {map[seq:8] 1 map[]} {map[seq:8] 2 map[]}]"},
-		{"tied", "N seq past", "", []string{"seq=16,32", "past=seq", "N=1"}, nil, "[{map[N:1 past:16 seq:16] 0 map[]} {map[N:1 past:32 seq:32] 0 map[]}]"},
-		{"tied to the batch", "N m", "2,3", []string{"m=batch"}, nil, "[{map[m:2] 2 map[]} {map[m:3] 3 map[]}]"},
-		{"tied to nothing", "N m", "2,3", []string{"m=sqe", "seq=1"}, nil, "want NAME=SIZE or INPUT[AXIS]=SIZE, one for each --dim; did you mean \"seq\"?"},
+		{"tied", "N seq past", "", []string{"seq=16,32", "past=seq", "N=1"}, nil, "[{map[N:1 past:16 seq:16] 0 map[]} {map[N:1 past:32 seq:32] 0 map[]}] past=seq"},
+		{"a rule", "past total", "", []string{"past=0,4", "total=past+1"}, nil, "[{map[past:0 total:1] 0 map[]} {map[past:4 total:5] 0 map[]}] total=past+1"},
+		{"rules", "a b c d e", "", []string{"a=7", "b=2*a", "c=a * 2 - 3", "d=(3*a+1)/2", "e=a/2"}, nil, "[{map[a:7 b:14 c:11 d:11 e:3] 0 map[]}] b=2*a c=2*a-3 d=(3*a+1)/2 e=a/2"},
+		{"a rule of the batch", "N m", "2,3", []string{"m=batch+1"}, nil, "[{map[m:3] 2 map[]} {map[m:4] 3 map[]}] m=batch+1"},
+		{"a rule of members one by one", "a b", "", []string{"b=a+1"}, []string{"a=1", "a=4"}, "[{map[a:1 b:2] 0 map[]} {map[a:4 b:5] 0 map[]}] b=a+1"},
+		{"a rule of members that follow it", "a b", "", []string{"b=a+1"}, []string{"a=1,b=2", "a=4,b=5"}, "[{map[a:1 b:2] 0 map[]} {map[a:4 b:5] 0 map[]}] b=a+1"},
+		{"a rule of members that do not", "a b", "", []string{"b=a+1"}, []string{"a=1,b=2", "a=4,b=6"}, "--size: one has b=6 and a=4, and --dim b=a+1 makes it 5"},
+		{"a name like a rule", "past+1 b", "", []string{"past+1=1,4", "b=past+1"}, nil, "[{map[b:1 past+1:1] 0 map[]} {map[b:4 past+1:4] 0 map[]}] b=past+1"},
+		{"less than nothing", "a b", "", []string{"a=1,4", "b=a-2"}, nil, "--dim b=a-2: a=1 makes it -1, want 0 or more"},
+		{"divided by nothing", "a b", "", []string{"a=1,4", "b=a/0"}, nil, "want NAME=SIZE"},
+		{"a rule of a rule", "a b c", "", []string{"a=1,4", "b=a+1", "c=b+1"}, nil, "where sizes of OTHER are given"},
+		{"tied to the batch", "N m", "2,3", []string{"m=batch"}, nil, "[{map[m:2] 2 map[]} {map[m:3] 3 map[]}] m=batch"},
+		{"tied to nothing", "N m", "2,3", []string{"m=sqe", "seq=1"}, nil, "want NAME=SIZE or INPUT[AXIS]=SIZE, one for each --dim, or NAME=OTHER, NAME=OTHER+1, NAME=2*OTHER or NAME=OTHER/2, where sizes of OTHER are given; did you mean \"seq\"?"},
 		{"tied in a circle", "a b", "", []string{"a=b", "b=a"}, nil, "--dim "},
 		{"twice", "N seq", "", []string{"seq=1"}, []string{"seq=2"}, `"seq" is given by --size and by --dim`},
 		{"too many", "a b", "", []string{"a=1..100:+1", "b=1..3:+1"}, nil, "more than 256 members"},
@@ -95,8 +107,11 @@ func TestMembers(t *testing.T) {
 			require.NoError(t, err)
 			o.Sizes, err = ParseTuples(c.sizes)
 			require.NoError(t, err)
-			members, err := o.Members(free(strings.Fields(c.symbols)...))
+			members, rules, err := o.Members(free(strings.Fields(c.symbols)...))
 			got := fmt.Sprint(members)
+			for _, r := range slices.Sorted(maps.Keys(rules)) {
+				got += fmt.Sprintf(" %s=%s", r, rules[r])
+			}
 			if err != nil {
 				got = err.Error()
 			}
@@ -121,11 +136,12 @@ func TestParsePads(t *testing.T) {
 
 // FuzzSizes gives the readers of sizes any text.
 func FuzzSizes(f *testing.F) {
-	for _, text := range []string{"1,4,16", "1..512:*2", "16..64:+16", "seq", "a=1,b=2", "seq=x:0,y:1", "9223372036854775807..9223372036854775807:*9"} {
+	for _, text := range []string{"1,4,16", "1..512:*2", "16..64:+16", "seq", "a=1,b=2", "seq=x:0,y:1", "total=(2*past+1)/2", "2*a", "9223372036854775807..9223372036854775807:*9"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if l, err := Parse(text); err == nil {
+			parseRule(l.As)
 			require.LessOrEqual(t, len(l.Sizes), compile.MaxMembers)
 			require.True(t, (l.As == "") == (len(l.Sizes) > 0))
 			for _, n := range l.Sizes {
