@@ -358,7 +358,7 @@ func (o *Options) Members(m *onnx.Model) ([]compile.Sizes, map[string]compile.Ru
 				}
 			}
 			if !ok {
-				return nil, nil, fmt.Errorf("%w, or NAME=OTHER, NAME=OTHER+1, NAME=2*OTHER or NAME=OTHER/2, where sizes of OTHER are given%s",
+				return nil, nil, fmt.Errorf("%w, or NAME=OTHER or NAME=OTHER+1 of another that has sizes%s",
 					notDim(name+"="+l.Text), nearest.DidYouMean(rule.Of, slices.Sorted(maps.Keys(lists))))
 			}
 			made := rule.At(n)
