@@ -221,6 +221,51 @@ class Graph {
     visit(0);
   }
 
+  // member shows another member of a family: the same boxes and edges with its
+  // own sizes, numbers and names.
+  member(k) {
+    const touched = new Set();
+    for (const { v, at } of this.view.vary || []) {
+      for (const [place, boxes] of Object.entries(at)) {
+        for (const i of boxes) { this.put(this.boxes[i], place[0], +place.slice(1), v[k]); touched.add(i); }
+      }
+    }
+    for (const i of touched) this.write(i);
+  }
+
+  put(b, place, n, value) {
+    const d = b.d;
+    b.words = undefined;
+    switch (place) {
+      case "n": b.n = value; break;
+      case "e": b.e = value; break;
+      case "y": b.y = value; break;
+      case "l": b.l[n] = value; break;
+      case "i": d.in[n].t = value; break;
+      case "I": d.in[n].n = value; break;
+      case "x": d.in[n].x = value; break;
+      case "o": d.out[n].t = value; break;
+      case "O": d.out[n].n = value; break;
+      case "a": d.attrs = value; break;
+      case "f": d.flops = value; break;
+      case "w": d.weights = value; break;
+      case "s": b.f.exits[n][2] = value; break;
+    }
+  }
+
+  // write puts what a box says now where it is drawn already.
+  write(i) {
+    const b = this.boxes[i], e = i ? this.elements[i] : this.world;
+    if (!e) return;
+    if (b.f && e.querySelector(":scope > .frame")) this.inside(i).shapes.forEach((t, k) => { t.textContent = b.f.exits[k][2]; });
+    if (!i) return;
+    e.querySelector(":scope > .kind").textContent = b.l[0];
+    e.querySelectorAll(":scope > .sub:not(.name)").forEach((t, k) => { t.textContent = b.l[k + 1]; });
+    const name = e.querySelector(":scope > .name");
+    if (name) name.textContent = b.e;
+    e.setAttribute("aria-label", [b.t, b.n, b.y, ...b.l.slice(1)].filter(Boolean).join(", "));
+  }
+
   // extent is the size of the whole drawing.
   extent() {
     const inside = this.see(0);

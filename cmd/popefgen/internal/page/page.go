@@ -63,7 +63,17 @@ type view struct {
 	ID, Title string
 	SVG       template.HTML
 	Boxes     int
-	Hidden    bool // until its tab is chosen
+	Hidden    bool       // until its tab is chosen
+	drawings  []*drawing // one, or those of members of a family that are alike, of which the first is drawn
+	titles    []string   // of the drawings
+	members   []int      // of the family that they are, -1 for none
+}
+
+// tab chooses a view, and which of its members it shows.
+type tab struct {
+	ID, View, Title string
+	Member          int
+	Chosen          bool
 }
 
 // sheet is all that a page shows of one model.
@@ -74,16 +84,19 @@ type sheet struct {
 	Facts                               [][2]string
 	Flow                                []phase
 	Anchors                             []anchor
-	Views                               []view
+	Views                               []*view
+	Tabs                                []*tab
+	Sizes                               []sizeRow // of a family of more than one member
 	Passes                              []passReport
 	Charts                              []chart
 	Memory                              [][2]string
 	Weights                             []weight
 	WeightTotal                         string
-	Left                                string // weights that are not shown one by one
-	drawings                            []*drawing
+	Left                                string   // weights that are not shown one by one
 	shown                               *drawing // the one that is compared and measured
 	plan                                *cpu.Plan
+	charted                             *cpu.Plan      // the programs whose memory is drawn
+	charts                              map[node]*box  // boxes of their nodes
 	family                              *family.Family // nil if the model has one size
 	callers                             contract.Callers
 }
@@ -195,18 +208,26 @@ func Write(w io.Writer, o Options) error {
 	}
 	data := []*viewData{}
 	for k, s := range d.Sheets {
-		for i, g := range s.drawings {
-			if err := g.lay(); err != nil {
+		for i, v := range s.Views {
+			if err := v.lay(); err != nil {
 				return fmt.Errorf("%s: %w", s.Name, err)
 			}
+			g := v.drawings[0]
 			body, width, height := g.body(false)
-			v := &s.Views[i]
-			v.ID, v.Boxes = fmt.Sprintf("view%d%c", k, 'a'+rune(i)), len(g.boxes)-1
+			v.ID, v.Boxes = viewID(k, i), len(g.boxes)-1
 			v.SVG = trusted(fmt.Sprintf("<svg class=\"graph\" viewBox=\"0 0 %s %s\" width=\"%s\" height=\"%s\"><g class=\"world\">\n%s</g></svg>", px(width), px(height), px(width), px(height), body))
-			data = append(data, g.data(v.ID))
+			told := g.data(v.ID)
+			if len(v.drawings) > 1 {
+				var err error
+				if told.Vary, err = v.differing(); err != nil {
+					return fmt.Errorf("%s: %w", s.Name, err)
+				}
+			}
+			data = append(data, told)
 		}
+		s.tabs(k)
 		if s.plan != nil {
-			s.Charts = programCharts(s.plan, s.shown.exe, nodesOf(s.shown))
+			s.Charts = programCharts(s.charted, s.shown.exe, s.charts)
 		}
 	}
 	d.Data = data
@@ -278,42 +299,50 @@ func (s *sheet) graph(exe, before *graph.Executable, anchors map[string]string, 
 	for _, p := range exe.Passes {
 		s.Passes = append(s.Passes, passReport{p.Name, p.String(), p.Before, p.After, p.Before != p.After || len(p.Rewrites) > 0})
 	}
-	add := func(title string, e *graph.Executable, hidden bool) (*drawing, error) {
+	add := func(title string, e *graph.Executable, member int) (*drawing, error) {
 		if err := drawable(e); err != nil {
 			return nil, err
 		}
 		g := newDrawing(e, anchors)
-		s.drawings = append(s.drawings, g)
-		s.Views = append(s.Views, view{Title: fmt.Sprintf("%s (%d)", title, running(e)), Hidden: hidden})
+		title = fmt.Sprintf("%s (%d)", title, running(e))
+		if member >= 0 {
+			for _, v := range s.Views {
+				if alike(v.drawings[0], g) {
+					v.drawings, v.titles, v.members = append(v.drawings, g), append(v.titles, title), append(v.members, member)
+					return g, nil
+				}
+			}
+		}
+		s.Views = append(s.Views, &view{Title: title, Hidden: len(s.Views) > 0, drawings: []*drawing{g}, titles: []string{title}, members: []int{member}})
 		return g, nil
 	}
 	changed := slices.ContainsFunc(s.Passes, func(p passReport) bool { return p.Changed })
 	if s.family != nil {
-		drawn, others := membersOf(s.family, exe)
+		drawn, others := membersOf(s.family, exe, both) // two models are compared by their first sizes
+		s.sizes(exe)
 		s.plan = withoutPrograms(s.plan, others)
-		for i, one := range drawn {
-			if i > 0 && !both {
-				break // two models are compared by their first sizes
-			}
-			g, err := add(one.name, one.exe, i > 0)
+		for _, one := range drawn {
+			g, err := add(one.name, one.exe, one.at)
 			if err != nil {
 				return err
 			}
-			if i == 0 {
+			if s.shown == nil {
 				s.shown = g
 			}
 		}
+		s.chartLargest(drawn)
 		if both && before != nil && changed {
-			_, err = add(drawn[0].name+" before the passes", onlyMember(s.family, before, 0), true)
+			_, err = add(drawn[0].name+" before the passes", onlyMember(s.family, before, 0), -1)
 		}
 		return err
 	}
 	if !both || before == nil || !changed {
-		s.shown, err = add("the graph", exe, false)
-		return err
+		s.shown, err = add("the graph", exe, -1)
+	} else if s.shown, err = add("after the passes", exe, -1); err == nil {
+		_, err = add("before the passes", before, -1)
 	}
-	if s.shown, err = add("after the passes", exe, false); err == nil {
-		_, err = add("before the passes", before, true)
+	if err == nil {
+		s.charted, s.charts = s.plan, nodesOf(s.shown)
 	}
 	return err
 }
@@ -342,6 +371,11 @@ func (d *document) compare() {
 			}
 		}
 	}
+}
+
+// HasSizes reports whether a model of the page has several sizes.
+func (d *document) HasSizes() bool {
+	return slices.ContainsFunc(d.Sheets, func(s *sheet) bool { return len(s.Sizes) > 0 })
 }
 
 func (d *document) findings() []contract.Finding {

@@ -4,11 +4,18 @@ const visible = () => [...viewers.values()].filter((v) => !v.root.hidden);
 visible().forEach((v) => v.show());
 for (const tab of document.querySelectorAll("[data-view]")) {
   tab.addEventListener("click", () => {
-    for (const t of tab.parentElement.children) {
-      t.setAttribute("aria-selected", t === tab);
-      document.getElementById(t.dataset.view).hidden = t !== tab;
-    }
-    viewers.get(tab.dataset.view).show();
+    const viewer = viewers.get(tab.dataset.view), tabs = [...tab.parentElement.children];
+    for (const t of tabs) t.setAttribute("aria-selected", t === tab);
+    for (const t of tabs) document.getElementById(t.dataset.view).hidden = t.dataset.view !== tab.dataset.view;
+    viewer.root.setAttribute("aria-label", tab.textContent);
+    viewer.member(+tab.dataset.member);
+    viewer.show();
+  });
+}
+for (const link of document.querySelectorAll("[data-tab]")) {
+  link.addEventListener("click", () => {
+    document.getElementById(link.dataset.tab).click();
+    document.getElementById("graph").scrollIntoView();
   });
 }
 // A slash begins a search wherever the page has the focus.
@@ -30,7 +37,7 @@ for (const link of document.querySelectorAll("[data-go]")) {
     const side = link.closest("#memory") ? sides[all.indexOf(mine)] : sides[sides.length - 1];
     const viewer = viewers.get(side.querySelector(".viewer").id);
     const tab = side.querySelector(`[data-view="${viewer.view.id}"]`);
-    if (tab) tab.click();
+    if (tab && viewer.root.hidden) tab.click();
     viewer.choose(+link.dataset.go, true);
     document.getElementById("graph").scrollIntoView();
   });

@@ -140,6 +140,7 @@ type viewData struct {
 	ID    string      `json:"id"`
 	Boxes []boxData   `json:"boxes"`
 	Sizes [13]float64 `json:"sizes"` // frame's pad and header, gap of rows, width left of an empty strip, where shapes stand
+	Vary  []*varied   `json:"vary,omitempty"`
 }
 
 type boxData struct {
@@ -173,15 +174,21 @@ type frameData struct {
 // operators stands.
 func countAt(title string) float64 { return 8 + float64(columns(title))*titleColumn }
 
+// data returns a box for the page's script, without its place among others.
+func (b *box) data() boxData {
+	x := boxData{Title: printable(b.Title), Name: printable(clip(b.Name)), Type: b.Type, Parent: -1, Mark: b.mark, Heat: b.heat, Detail: b.Detail, Folded: b.folded}
+	x.Size[0], x.Size[1] = b.shut()
+	x.Family = b.Family
+	title, lines, name := b.shows()
+	x.Shown, x.Short = append([]string{title}, lines...), name
+	return x
+}
+
 // data returns a drawing for the page's script.
 func (d *drawing) data(id string) *viewData {
 	v := &viewData{ID: id, Sizes: [13]float64{framePad, frameHeader, rowGap, emptyStrip, tagGap, tagDrop, tagOver, portGap, edgeStub, leaveGap, leafPad + 2, titleHeight, lineHeight}}
 	for _, b := range d.boxes {
-		x := boxData{Title: printable(b.Title), Name: printable(clip(b.Name)), Type: b.Type, Parent: -1, Mark: b.mark, Heat: b.heat, Detail: b.Detail, Folded: b.folded}
-		x.Size[0], x.Size[1] = b.shut()
-		x.Family = b.Family
-		title, lines, name := b.shows()
-		x.Shown, x.Short = append([]string{title}, lines...), name
+		x := b.data()
 		if b.parent != nil {
 			x.Parent = b.parent.ID
 		}
@@ -189,7 +196,7 @@ func (d *drawing) data(id string) *viewData {
 			x.Peer = &b.peer.ID
 		}
 		if f := b.frame; f != nil {
-			x.Count = countAt(title)
+			x.Count = countAt(x.Shown[0])
 			x.Frame = &frameData{Rows: f.rows, X: f.x, Width: f.width, Items: []int{}, Links: [][]int{}, Exits: [][4]any{}}
 			for _, k := range f.items {
 				x.Frame.Items = append(x.Frame.Items, k.ID)

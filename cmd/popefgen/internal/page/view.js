@@ -37,6 +37,14 @@ class Viewer extends Graph {
     this.chart();
   }
 
+  // member shows another member, with the same boxes unfolded, chosen and found.
+  member(k) {
+    super.member(k);
+    this.place();
+    if (this.input.value.trim()) this.search(this.input.value);
+    if (this.chosen >= 0) this.tell(this.chosen);
+  }
+
   // chart draws the map of everything: one path for each family of boxes.
   chart() {
     const [w, h] = this.extent(), paths = new Map();
