@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +23,8 @@ var hostileFamilies = []struct {
 	text []string
 	make func(m *golden.Model)
 	lie  func(m *popef.Metadata) // about an executable that stays as it is
-	want string                  // in what some command says; "" where the file is one to run
+	want string                  // in what some command says; "" where the file is one to generate from
+	runs string                  // in what commands that run it say, if none may
 }{
 	{name: "members", text: []string{`"members": [`, `"members": [` + strings.Repeat("{},", 1<<20)}, want: "more than 262144 values"},
 	{name: "bytes", text: []string{`"version": 1,`, `"version": 1,` + strings.Repeat(" ", 5<<20)}, want: "bytes, want at most"},
@@ -51,7 +53,7 @@ var hostileFamilies = []struct {
 		for i := 7; i < 10; i++ {
 			m.Anchors[i].Programs[0] = 77
 		}
-	}},
+	}, runs: "the executable has no program 77"},
 	{name: "other types", lie: func(m *popef.Metadata) { m.Anchors[4].Info.DataType = popef.S32 }, want: "differ in more than sizes"},
 	{name: "control characters", text: []string{`"name": "seq"`, `"name": "\u001b[2J\u202e"`}, want: `no dimension "seq"`},
 	{name: "costs", text: []string{`"cost": 8`, `"cost": 1.7e308`, `"cost": 16`, `"cost": 1.7e308`}},
@@ -181,6 +183,15 @@ func TestHostileFamilies(t *testing.T) {
 				}
 			}
 			require.Contains(t, said, c.want)
+			if c.runs != "" { // also those that would run another member, and nothing is stored of it
+				for _, r := range runs {
+					if slices.Contains([]string{"run", "golden", "bench"}, r.Args[0]) && r.Args[1] != "verify" && !slices.Contains(r.Args, "--profile") {
+						require.Contains(t, r.Said, c.runs, "%v", r.Args)
+						require.Equal(t, exitTrouble, r.Exit, "%v", r.Args)
+					}
+				}
+				require.NoDirExists(t, filepath.Join(dir, "recorded"))
+			}
 		})
 	}
 }

@@ -15,8 +15,8 @@ import (
 // BlobName is the name of the opaque blob that describes a family, as JSON.
 const BlobName = "popefgen.family"
 
-// ErrFamily marks every error by which [Of] refuses a blob: it claims a family that the
-// file does not hold.
+// ErrFamily marks every error by which [Of] refuses a blob, and [Family.CheckExecutable] an
+// executable: the file claims a family that it does not hold.
 var ErrFamily = errors.New("the file does not hold the family that it claims")
 
 // Family is a model with several main programs, one for each of its members, that differ in

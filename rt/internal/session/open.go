@@ -133,6 +133,15 @@ func (s *Session) makeEngine(ctx context.Context, o *Options) error {
 	if err := s.join(); err != nil {
 		return err
 	}
+	if f := s.contract.Family; f != nil {
+		moved := map[string][]int{}
+		for i := range s.Infos {
+			moved[s.Infos[i].Handle] = s.Infos[i].Programs
+		}
+		if err := f.CheckExecutable(&s.model.Metadata, moved); err != nil {
+			return err
+		}
+	}
 	if e, ok := s.engine.(ipu.Preparer); ok && (len(s.Main) == 1 || o.Members) && !s.watched && s.Count.Times == nil {
 		return s.prepare(e, o.Members)
 	}

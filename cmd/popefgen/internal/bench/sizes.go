@@ -128,6 +128,13 @@ func (m *members) open(member int) error {
 		return err
 	}
 	m.sessions[member], m.memory[member] = s, map[string][]byte{}
+	streams := map[string][]int{}
+	for _, info := range s.Streams() {
+		streams[info.Handle] = info.Programs
+	}
+	if err := m.family.CheckExecutable(&m.model.Metadata, streams); err != nil { // of every member, before one is measured
+		return err
+	}
 	for _, a := range s.Contract().Anchors {
 		if a.Role != contract.RunInput && a.Role != contract.RunOutput {
 			continue

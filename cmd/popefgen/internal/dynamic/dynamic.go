@@ -48,6 +48,16 @@ func Open(ctx context.Context, m *popef.Model, asked *Request, opts ...modelrt.S
 	if err != nil {
 		return nil, err
 	}
+	if asked != nil { // m has one member; a file that lacks another is not to be trusted either
+		moved := map[string][]int{}
+		for _, info := range s.Streams() {
+			moved[info.Handle] = info.Programs
+		}
+		if err := asked.Family.CheckExecutable(&m.Metadata, moved); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
 	d := &Model{session: s, Iterations: int64(s.DeviceIterations()), request: asked}
 	for _, a := range UserInputs(s.Contract()) {
 		if err := d.connect(&d.inputs, a); err != nil {
