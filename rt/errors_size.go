@@ -7,6 +7,12 @@ import "errors"
 // which names the field.
 var ErrSize = errors.New("size that the model does not take")
 
+// ErrSeveralSizes: a run is of one size, and nothing says which of the model's it is. Nothing has
+// run. The error names the sizes with their programs. Generated packages choose one for each request;
+// a [Session] runs one by [Session.RunPrograms], after [Session.Load], or is made for one with
+// family.Family.Single; queues need a session for one.
+var ErrSeveralSizes = errors.New("the model has several sizes, and a run is of one")
+
 // SizeError says which size of a request the model does not take.
 type SizeError struct {
 	Model  string // the model's file; "" inside of an error that names it

@@ -17,7 +17,8 @@ import (
 type Session interface {
 	// Run runs the main programs in order, once. Before the first time after the
 	// session was bound, reloaded, or got its device back from another session, it
-	// runs the load programs.
+	// runs the load programs. Of a model of several sizes, of which each main program computes
+	// one, it runs none ([ErrSeveralSizes]).
 	Run(ctx context.Context) error
 	// Load runs the load programs in order: weights go to the device.
 	Load(ctx context.Context) error

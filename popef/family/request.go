@@ -26,6 +26,26 @@ func (f *Family) Named(sizes []int64) string {
 	return strings.Join(parts, " ")
 }
 
+// Programs returns the members with their programs for a message, as in "seq=16 (program 5); seq=32
+// (program 10)"; of many the first.
+func (f *Family) Programs() string {
+	return f.list(func(m *Member) string { return fmt.Sprintf("%s (program %d)", f.Named(m.Sizes), m.Program) })
+}
+
+// list joins what is said of members; of many of the first.
+func (f *Family) list(say func(m *Member) string) string {
+	const most = 8
+	var all []string
+	for i := range f.Members {
+		if i == most {
+			all = append(all, fmt.Sprintf("%d more", len(f.Members)-most))
+			break
+		}
+		all = append(all, say(&f.Members[i]))
+	}
+	return strings.Join(all, "; ")
+}
+
 // Sizes returns the sizes of the open dimensions that inputs of the given shapes, by
 // name, have: -1 for a dimension that none of them shows. An input that does not fit its tensor, or
 // contradicts another, is an error. Inputs that the family does not have are left out.
@@ -152,15 +172,6 @@ func (f *Family) fills(d int) bool {
 
 // refusal says why no member computes sizes, and what to do.
 func (f *Family) refusal(sizes []int64) error {
-	const most = 8
-	var all []string
-	for i := range f.Members {
-		if i == most {
-			all = append(all, fmt.Sprintf("%d more", len(f.Members)-most))
-			break
-		}
-		all = append(all, f.Named(f.Members[i].Sizes))
-	}
 	var fixed []string
 	for d, n := range sizes {
 		if n >= 0 && !f.fills(d) {
@@ -177,7 +188,7 @@ func (f *Family) refusal(sizes []int64) error {
 		why += fmt.Sprintf("; along %s nothing may be filled up, as rows are not proven independent and no padding is declared", strings.Join(fixed, ", "))
 	}
 	return fmt.Errorf("the model has no size for %s, but %s%s: give one of these, or compile the model with --dim for this one as well",
-		f.Named(sizes), strings.Join(all, "; "), why)
+		f.Named(sizes), f.list(func(m *Member) string { return f.Named(m.Sizes) }), why)
 }
 
 // Counted reports whether data decides a length of the tensor.

@@ -31,6 +31,7 @@
 //	Run, Load, Save, RunPrograms  ErrStopped      after Stop, until Reload
 //	Run, Load, Save, RunPrograms  ErrDevice       after the device failed, until Reload or Bind; see rt.AutoReset
 //	Run, Load, Save, RunPrograms  ErrUnconnected  while a stream that they move has no host side
+//	Run                           ErrSeveralSizes if each main program computes a size of its own
 //	Save                          ErrNotLoaded    before the load programs ran
 //	Save                          ErrNoSave       if the model has no save programs
 //	RunPrograms                   ErrUnknownProgram
@@ -39,6 +40,12 @@
 //	Reload                        ErrUnbound      if no device is remembered
 //	Stop                          ErrStopped      after Stop
 //	all but Close                 ErrClosed       after Close
+//
+// # Several sizes
+//
+// A model of several sizes has a main program for each. A session does not know which of them a request is
+// of: connect the streams of one, [rt.Session.Load], and run its program by [rt.Session.RunPrograms]. Or make the
+// session of what family.Family.Single returns, which has one size, for which Run and queues are as ever.
 //
 // # Devices
 //

@@ -104,7 +104,8 @@ type QueueManager struct {
 
 // NewQueueManager makes queues for anchors of the model and connects them. A
 // session has one queue manager at most ([ErrQueueManager]), and can't get rid
-// of it. ctx is as for [rt.Session.Connect].
+// of it. A model of several sizes has no queues ([rt.ErrSeveralSizes]), as a run computes one of them.
+// ctx is as for [rt.Session.Connect].
 func NewQueueManager(ctx context.Context, of rt.Session, c QueueConfig) (*QueueManager, error) {
 	const doing = "make queues"
 	s := session.Of(of)
@@ -123,6 +124,9 @@ func NewQueueManager(ctx context.Context, of rt.Session, c QueueConfig) (*QueueM
 func makeQueues(s *session.Session, c QueueConfig) (*QueueManager, error) {
 	if s.Feeder.Load() != nil {
 		return nil, ErrQueueManager
+	}
+	if err := s.CheckOneSize(); err != nil {
+		return nil, err
 	}
 	m := &QueueManager{session: s, loop: loop{parker: make(chan struct{}, 1), spin: ring.NewSpinner(c.Spin)}}
 	if err := m.make(c); err != nil {

@@ -112,13 +112,27 @@ var _ rt.Session = (*Session)(nil)
 
 // Run runs the main programs in order, once. Before the first time after the
 // session was bound, reloaded, or got its device back from another session, it
-// runs the load programs.
+// runs the load programs. Of a model of several sizes it runs none ([rt.ErrSeveralSizes]).
 func (s *Session) Run(ctx context.Context) error {
+	if err := s.CheckOneSize(); err != nil {
+		return s.Errorf("run", err)
+	}
 	if err := s.BeginRequest(ctx); err != nil {
 		return s.Errorf("run", err)
 	}
 	defer s.Gate.Release(1)
 	return s.Request(ctx)
+}
+
+// CheckOneSize returns an error if each main program computes a size of its own, so that a request is not
+// all of them.
+func (s *Session) CheckOneSize() error {
+	f := s.contract.Family
+	if f == nil || len(s.Main) < 2 {
+		return nil
+	}
+	return fmt.Errorf("%w: it has %s; RunPrograms runs the program of one, after Load, and family.Family.Single gives a model of one",
+		rt.ErrSeveralSizes, f.Programs())
 }
 
 // Load runs the load programs in order: weights go to the device.
