@@ -35,14 +35,18 @@ func (m *model) weight(name string, scale float64, shape ...int64) graph.TensorI
 	return t
 }
 
-func (m *model) finish(x, y graph.TensorID, g graph.GraphID, states ...graph.TensorID) {
-	var loads []graph.Step
+// loads are the steps that copy the weights in.
+func (m *model) loads() (loads []graph.Step) {
 	for i := range graph.TensorID(1000) {
 		if t := m.b.Tensor(i); t.Persistent && m.weights[t.Name] != nil {
 			loads = append(loads, m.b.CopyIn(t.Name, i))
 		}
 	}
-	m.b.AddProgram(0, "load", loads...)
+	return loads
+}
+
+func (m *model) finish(x, y graph.TensorID, g graph.GraphID, states ...graph.TensorID) {
+	m.b.AddProgram(0, "load", m.loads()...)
 	m.b.AddProgram(1, "main", m.b.CopyIn("x", x), m.b.Call(g), m.b.CopyOut("y", y))
 	m.x, m.y = int(m.b.Type(x).Elements()), int(m.b.Type(y).Elements())
 }

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -64,7 +65,8 @@ func TestPassesOnRandomModels(t *testing.T) {
 type netDraw struct {
 	*rapid.T
 	*model
-	n int
+	n    int
+	pool map[string][]graph.TensorID // parameters that may be used again, by what they are; nil if none may
 }
 
 func (d *netDraw) yes(label string) bool { return rapid.Bool().Draw(d.T, label) }
@@ -89,6 +91,18 @@ func (d *netDraw) number(v float32) graph.TensorID {
 
 // param returns a weight or a constant, of values around 1 if it is positive.
 func (d *netDraw) param(positive bool, shape ...int64) graph.TensorID {
+	key := fmt.Sprint(positive, shape)
+	if n := len(d.pool[key]); n > 0 && d.yes("again") {
+		return d.pool[key][rapid.IntRange(0, n-1).Draw(d.T, "parameter")]
+	}
+	id := d.fresh(positive, shape...)
+	if d.pool != nil {
+		d.pool[key] = append(d.pool[key], id)
+	}
+	return id
+}
+
+func (d *netDraw) fresh(positive bool, shape ...int64) graph.TensorID {
 	d.n++
 	v := wave(int(f32(shape...).Elements()), 0.5)
 	for i := range v {
@@ -248,8 +262,14 @@ func drawNet(t *rapid.T) (*model, []byte) {
 	d := &netDraw{T: t, model: newModel("net")}
 	x := d.b.AddLocal("x", f32(2, 4, 5, 6))
 	g := d.b.BeginGraph("main")
-	y := x
-	ones := []int64{1, 1}
+	d.finish(x, d.layers(x), g)
+	return d.model, executable(t, d.b)
+}
+
+// layers draws the layers of a network that reads images x of 4×5×6, and returns its flat
+// result.
+func (d *netDraw) layers(y graph.TensorID) graph.TensorID {
+	t, ones, shape := d.T, []int64{1, 1}, d.b.Type(y).Shape
 	for range rapid.IntRange(0, 2).Draw(t, "convolutions") {
 		in := []graph.TensorID{y, d.param(false, 4, 2, 3, 3), graph.None}
 		if d.yes("bias") {
@@ -265,9 +285,9 @@ func drawNet(t *rapid.T) (*model, []byte) {
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "products") {
 		if d.yes("flat") {
-			flat := d.node(&graph.Reshape{Shape: []int64{40, 6}}, y)
+			flat := d.node(&graph.Reshape{Shape: []int64{shape[0] * 20, 6}}, y)
 			flat = d.affine(d.node(&graph.Gemm{TransB: true, Alpha: 1, Beta: 1}, flat, d.param(false, 6, 6), graph.None), 1)
-			y = d.node(&graph.Reshape{Shape: []int64{2, 4, 5, 6}}, flat)
+			y = d.node(&graph.Reshape{Shape: shape}, flat)
 		} else {
 			y = d.affine(d.node(&graph.MatMul{}, y, d.param(false, 6, 6)), 3)
 		}
@@ -278,9 +298,7 @@ func drawNet(t *rapid.T) (*model, []byte) {
 	if d.yes("norm") {
 		y = d.norm(y)
 	}
-	y = d.node(&graph.Reshape{Shape: []int64{240}}, y)
-	d.finish(x, y, g)
-	return d.model, executable(t, d.b)
+	return d.node(&graph.Reshape{Shape: []int64{shape[0] * 120}}, y)
 }
 
 // reference returns what the network gives without passes, and how far that

@@ -1,6 +1,10 @@
 package pass
 
-import "github.com/popefgen/popefgen/ipu/graph"
+import (
+	"fmt"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
 
 // hoistToLoad moves what depends on weights alone to the end of the load
 // program: its results become persistent tensors, which are right again
@@ -28,18 +32,69 @@ func hoistToLoad(e *graph.Executable, c *passContext) {
 		}
 	})
 	var moved []graph.Node
+	shared := sharedHoists{at: map[string]int{}, alias: map[graph.TensorID]graph.TensorID{}}
 	for g := range e.Graphs {
 		if r.inner[g] || skip[g] {
 			continue
 		}
-		moved = append(moved, r.hoist(graph.GraphID(g))...)
+		moved = shared.add(e, moved, r.hoist(graph.GraphID(g)))
 	}
 	if len(moved) == 0 {
 		return
 	}
+	shared.replace(e)
 	e.Graphs = append(e.Graphs, graph.Graph{Name: "prepare weights", Nodes: moved})
 	e.Programs[load].Steps = append(e.Programs[load].Steps, graph.Step{Kind: graph.Call, Graph: graph.GraphID(len(e.Graphs) - 1)})
 	removeDead(e)
+}
+
+// sharedHoists lets graphs of several programs share what both would have the load program
+// compute from a weight: its memory is needed once.
+type sharedHoists struct {
+	at    map[string]int // place among the nodes of earlier graphs, by what a node computes
+	alias map[graph.TensorID]graph.TensorID
+}
+
+// add returns moved with the nodes of one more graph that none of it computes already.
+func (s *sharedHoists) add(e *graph.Executable, moved, more []graph.Node) []graph.Node {
+	earlier := len(moved)
+	for _, n := range more {
+		n.Inputs = remap(n.Inputs, s.to)
+		key := fmt.Sprint(graph.OpString(n.Op), n.Inputs, len(n.Outputs))
+		at, ok := s.at[key]
+		if !ok {
+			s.at[key] = len(moved)
+		}
+		if !ok || at >= earlier {
+			moved = append(moved, n)
+			continue
+		}
+		for k, t := range n.Outputs {
+			switch first := moved[at].Outputs; {
+			case t == graph.None:
+			case first[k] == graph.None:
+				first[k] = t
+			default:
+				s.alias[t] = first[k]
+				e.Tensors[first[k]].Persistent = e.Tensors[first[k]].Persistent || e.Tensors[t].Persistent
+			}
+		}
+	}
+	return moved
+}
+
+func (s *sharedHoists) to(t graph.TensorID) graph.TensorID {
+	if first, ok := s.alias[t]; ok {
+		return first
+	}
+	return t
+}
+
+// replace lets readers of what is computed no more read what is in its place.
+func (s *sharedHoists) replace(e *graph.Executable) {
+	if len(s.alias) > 0 {
+		everyReference(e, s.to)
+	}
 }
 
 // hoist takes the nodes out of graph g that depend on weights alone and pay to
