@@ -119,6 +119,9 @@ func CompileContext(ctx context.Context, m *onnx.Model, o Options) (*Result, err
 	} else {
 		r, err = compileFamily(ctx, m, o)
 	}
+	if err == nil && r.Family != nil {
+		err = checkNames(r.Family)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -11,12 +11,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile/internal/merge"
 	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/family"
 )
 
 // MaxMembers is how many members a family may have.
@@ -110,6 +112,31 @@ func compileFamily(ctx context.Context, m *onnx.Model, o Options) (*Result, erro
 	o.Progress = nil
 	proveRows(budget.Into(ctx, room), m, o, dims, members, r)
 	return r, ctx.Err()
+}
+
+// checkNames refuses names that the family's blob, JSON, can't hold as they are.
+func checkNames(f *family.Family) error {
+	check := func(what, name string) error {
+		if utf8.ValidString(name) {
+			return nil
+		}
+		return noFamily("%s %q: its name is not UTF-8, and in a model of several sizes, or of sizes that data decides, it has to be: rename it in the ONNX model", what, name)
+	}
+	for _, d := range f.Dims {
+		if err := check("dimension", d.Name); err != nil {
+			return err
+		}
+	}
+	for _, t := range f.Tensors {
+		what := "input"
+		if t.Type == popef.Output {
+			what = "output"
+		}
+		if err := check(what, t.Name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // members finds the open dimensions of the sizes that are asked for.

@@ -390,3 +390,26 @@ func TestNoFamily(t *testing.T) {
 		})
 	}
 }
+
+// TestNamesThatAreNotText compiles a family of tensors and dimensions whose names are no UTF-8, which a
+// blob of JSON can't hold.
+func TestNamesThatAreNotText(t *testing.T) {
+	value := func(name, dim string) onnx.ValueInfo {
+		return onnx.ValueInfo{Name: name, Elem: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Symbol: dim}}}
+	}
+	for _, c := range []struct{ in, out, dim, want string }{
+		{"\xff", "y", "n", `input "\xff": its name is not UTF-8, and in a model of several sizes, or of sizes that data decides, it has to be: rename it in the ONNX model`},
+		{"x", "a\xc3", "n", `output "a\xc3": its name is not UTF-8, and in a model of several sizes, or of sizes that data decides, it has to be: rename it in the ONNX model`},
+		{"x", "y", "\x80n", `dimension "\x80n": its name is not UTF-8, and in a model of several sizes, or of sizes that data decides, it has to be: rename it in the ONNX model`},
+	} {
+		m := &onnx.Model{IRVersion: 8, Opsets: []onnx.Opset{{Version: 17}}, Graph: &onnx.Graph{
+			Name: "g", Inputs: []onnx.ValueInfo{value(c.in, c.dim)}, Outputs: []onnx.ValueInfo{value(c.out, c.dim)},
+			Nodes: []*onnx.Node{{Name: "r", OpType: "Relu", Inputs: []string{c.in}, Outputs: []string{c.out}}},
+		}}
+		r, err := compile.Compile(m, compile.Options{Members: []compile.Sizes{{Dims: map[string]int64{c.dim: 1}}, {Dims: map[string]int64{c.dim: 2}}}})
+		require.Nil(t, r)
+		var refused *compile.FamilyError
+		require.ErrorAs(t, err, &refused)
+		require.EqualError(t, err, c.want)
+	}
+}
