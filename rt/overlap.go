@@ -14,7 +14,8 @@ import (
 // It is for requests that are submitted, and changes nothing for others: a Run waits for its
 // turn between two of them. Where a device gains nothing (the CPU, whose requests are
 // computed in the caller's memory) it does nothing at all, and costs nothing. It takes a
-// QueueDepth of depth or more to fill.
+// QueueDepth of depth or more to fill. A runner of a fused model refuses it with [ErrOption]: the
+// requests of its branches run one after another, also where the model itself asks to overlap.
 func WithOverlap(depth int) RunnerOption {
 	return forRunner(func(o *settings.Of[Config]) {
 		o.Config.Overlap = depth

@@ -124,6 +124,14 @@ func TestFusedMistakes(t *testing.T) {
 	require.ErrorIs(t, err, rt.ErrClosed)
 }
 
+// TestFusedOverlap asks a runner for what its branches do not do.
+func TestFusedOverlap(t *testing.T) {
+	_, err := fused.Open(ctx, write(t, "fused", nil)[0], rt.WithOverlap(1))
+	require.ErrorIs(t, err, rt.ErrOption)
+	require.ErrorContains(t, err, "WithOverlap: ")
+	require.ErrorContains(t, err, "the model is fused")
+}
+
 // TestFusedFrozen freezes the input of the second branch alone.
 func TestFusedFrozen(t *testing.T) {
 	x := &fused.DoubleItX{Data: [4]float32{1, 2, 3, 4}}

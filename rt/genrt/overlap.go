@@ -65,6 +65,9 @@ func (c *Core) overlapDepth(o *session.Options) (int, error) {
 		}
 		return depth, nil
 	}
+	if c.branches != nil { // its requests move other streams than those before them
+		return 0, fmt.Errorf("WithOverlap: %w: the model is fused, and requests of its branches run one after another; leave the option out, or open the models apart", rt.ErrOption)
+	}
 	if depth > o.QueueDepth {
 		return 0, fmt.Errorf("WithOverlap: %w: %d requests in flight, and the package's QueueDepth is %d; generate it with --queue %[2]d", rt.ErrOption, depth, o.QueueDepth)
 	}
