@@ -122,7 +122,7 @@ func TestPassesShareHoists(t *testing.T) {
 	b := graph.NewBuilder("shared")
 	w, v := b.AddPersistent("w", f32(6, 6)), b.AddPersistent("v", f32(6, 6))
 	b.AddProgram(0, "load", b.CopyIn("w", w), b.CopyIn("v", v))
-	for i, second := range []graph.TensorID{w, w, v} {
+	for i, second := range []graph.TensorID{w, w, v, w} {
 		x := b.AddLocal("x", f32(int64(i+1), 6))
 		g := b.BeginGraph(fmt.Sprint("main ", i))
 		derived := node(t, b, &graph.Unary{Fn: graph.Exp}, "exp", second)
@@ -146,7 +146,7 @@ func TestPassesShareHoists(t *testing.T) {
 	require.Equal(t, 5, persistent, "two weights, and what is computed from them")
 	plain, err := graph.Decode(exe)
 	require.NoError(t, err)
-	for i := range 3 {
+	for i := range 4 {
 		out := [2][]float32{make([]float32, 6*(i+1)), make([]float32, 6*(i+1))}
 		for k, r := range []runner{newInterpreter(plain), newInterpreter(e)} {
 			require.NoError(t, r.Connect("w", sink{bytesOf(wave(36, 1))}))
