@@ -93,7 +93,11 @@ func (d *netDraw) number(v float32) graph.TensorID {
 func (d *netDraw) param(positive bool, shape ...int64) graph.TensorID {
 	key := fmt.Sprint(positive, shape)
 	if n := len(d.pool[key]); n > 0 && d.yes("again") {
-		return d.pool[key][rapid.IntRange(0, n-1).Draw(d.T, "parameter")]
+		id := d.pool[key][rapid.IntRange(0, n-1).Draw(d.T, "parameter")]
+		if d.yes("derived") { // which networks may all do from the same parameter
+			id = d.unary(graph.Tanh, id)
+		}
+		return id
 	}
 	id := d.fresh(positive, shape...)
 	if d.pool != nil {
