@@ -124,6 +124,7 @@ var rooms = []string{
 	"ipu/iputest",
 	"onnx",
 	"rt",
+	"serve",
 	"golden",
 	"internal/golden",
 	"templates",

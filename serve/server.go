@@ -1,0 +1,45 @@
+// Package serve is an inference server for models that are known when the program is built, and for files. It speaks the
+// Open Inference Protocol, version 2, with the extensions of Triton that its clients rely on: REST here, on
+// net/http; gRPC in serve/grpc, which is a module of its own.
+//
+//	r, err := digits.Open(ctx)
+//	...
+//	srv, err := serve.New(serve.WithModel(digits.Served(r)))
+//	...
+//	err = srv.Run(ctx)
+package serve
+
+import (
+	"github.com/popefgen/popefgen/serve/internal/core"
+	"github.com/popefgen/popefgen/serve/oip"
+)
+
+// Server serves models over every protocol that is registered with it.
+type Server struct {
+	core *core.Core
+}
+
+// Option is an option of [New].
+type Option func(*Server) error
+
+// WithModel serves a model under the name of its Spec.
+func WithModel(m oip.Model) Option {
+	return func(s *Server) error {
+		_, err := s.core.Add(m)
+		return err
+	}
+}
+
+// New returns a server of the models that its options name.
+func New(opts ...Option) (*Server, error) {
+	s := &Server{core: core.New()}
+	for _, o := range opts {
+		if err := o(s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Core returns the part of the server that protocols share, for the packages of protocols below serve.
+func (s *Server) Core() *core.Core { return s.core }
