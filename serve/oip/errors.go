@@ -55,6 +55,9 @@ type Error struct {
 	Text string
 	// RetryAfter, for Exhausted and Unavailable, says when to try again; 0 if the server can not tell.
 	RetryAfter time.Duration
+	// Contract, for FailedPrecondition, is the text of the contract of the server's model, which protocols carry
+	// beside the text for the client to compare; "" if there is none, or it is too long.
+	Contract string
 	// Cause is what made it, for logs of the server and errors.Is; clients do not see it. It may be nil.
 	Cause error
 }
