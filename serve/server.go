@@ -10,6 +10,7 @@
 package serve
 
 import (
+	"github.com/popefgen/popefgen/serve/access"
 	"github.com/popefgen/popefgen/serve/internal/core"
 	"github.com/popefgen/popefgen/serve/oip"
 )
@@ -27,6 +28,15 @@ func WithModel(m oip.Model) Option {
 	return func(s *Server) error {
 		_, err := s.core.Add(m)
 		return err
+	}
+}
+
+// WithAuthorization has f asked whether a caller may do what it asks for, for every request of every protocol.
+// Package access has ready-made ones. Without it everybody may do everything.
+func WithAuthorization(f access.Func) Option {
+	return func(s *Server) error {
+		s.core.SetAuthorization(f)
+		return nil
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/popefgen/popefgen/serve/access"
 	"github.com/popefgen/popefgen/serve/internal/wire"
 	"github.com/popefgen/popefgen/serve/oip"
 )
@@ -20,6 +21,8 @@ import (
 type Core struct {
 	mu     sync.RWMutex
 	models map[string]*Version
+
+	authorize access.Func // nil: everybody may do everything
 }
 
 // New returns a Core without models.
