@@ -18,6 +18,7 @@ import (
 // Server serves models over every protocol that is registered with it.
 type Server struct {
 	core *core.Core
+	tls  *TLS
 }
 
 // Option is an option of [New].
