@@ -16,11 +16,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
-	"github.com/popefgen/popefgen/cmd/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/working"
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/internal/nearest"
+	"github.com/popefgen/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/onnx"
@@ -235,21 +235,15 @@ func (o *modelOptions) compileOptions(m *onnx.Model) (to compile.Options, err er
 	if o.iterations < 1 {
 		return to, fmt.Errorf("--iterations %d: want at least 1", o.iterations)
 	}
-	to = compile.Options{Iterations: o.iterations, DisablePasses: o.withoutPasses, Pads: o.Pads}
+	to = compile.Options{Iterations: o.iterations, DisablePasses: o.withoutPasses}
 	to.FoldWeights, to.Max = o.constants, o.most
 	if o.joins != nil {
 		if to.JoinInputs = *o.joins; to.JoinInputs < 1 {
 			return to, fmt.Errorf("--concat-inputs %d: want the bytes up to which inputs are joined, at least 1", to.JoinInputs)
 		}
 	}
-	members, rules, err := o.Members(m)
-	if err != nil {
+	if err := o.Set(m, &to); err != nil {
 		return to, err
-	}
-	if len(members) == 1 && len(o.Pads) == 0 {
-		to.Batch, to.Dims = members[0].Batch, members[0].Dims
-	} else {
-		to.Members, to.Rules = members, rules
 	}
 	to.Values, err = bindings(o.binds, m)
 	return to, err

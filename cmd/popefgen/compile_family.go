@@ -9,9 +9,9 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/dynamic"
-	"github.com/popefgen/popefgen/cmd/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/internal/printable"
+	"github.com/popefgen/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/verify"
 	"github.com/popefgen/popefgen/popef"

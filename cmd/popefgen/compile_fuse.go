@@ -16,11 +16,11 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
-	"github.com/popefgen/popefgen/cmd/popefgen/internal/plainyaml"
-	"github.com/popefgen/popefgen/cmd/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/internal/nearest"
+	"github.com/popefgen/popefgen/internal/plainyaml"
+	"github.com/popefgen/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/tensorfile"

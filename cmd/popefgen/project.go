@@ -12,9 +12,9 @@ import (
 	"strings"
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
-	"github.com/popefgen/popefgen/cmd/popefgen/internal/plainyaml"
-	"github.com/popefgen/popefgen/cmd/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/gen"
+	"github.com/popefgen/popefgen/internal/plainyaml"
+	"github.com/popefgen/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef/family"
 )

@@ -376,6 +376,21 @@ func (o *Options) Members(m *onnx.Model) ([]compile.Sizes, map[string]compile.Ru
 	return sizes, rules, nil
 }
 
+// Set makes a model's compilation one of these sizes, or a family of them.
+func (o *Options) Set(m *onnx.Model, to *compile.Options) error {
+	members, rules, err := o.Members(m)
+	if err != nil {
+		return err
+	}
+	to.Pads = o.Pads
+	if len(members) == 1 && len(o.Pads) == 0 {
+		to.Batch, to.Dims = members[0].Batch, members[0].Dims
+	} else {
+		to.Members, to.Rules = members, rules
+	}
+	return nil
+}
+
 // times returns every combination of members with sizes of one more dimension.
 func times(members []map[string]int64, name string, sizes []int64) (all []map[string]int64) {
 	for _, m := range members {
