@@ -123,12 +123,14 @@ var rooms = []string{
 	"ipu/cpu",
 	"ipu/iputest",
 	"onnx",
+	"internal/sizes",
 	"rt",
 	"serve",
 	"golden",
 	"internal/golden",
 	"templates",
 	"gen",
+	"serve/dynamic",
 	"cmd/popefgen",
 }
 
