@@ -10,6 +10,9 @@
 package serve
 
 import (
+	"net"
+	"time"
+
 	"github.com/popefgen/popefgen/serve/access"
 	"github.com/popefgen/popefgen/serve/internal/core"
 	"github.com/popefgen/popefgen/serve/oip"
@@ -17,8 +20,11 @@ import (
 
 // Server serves models over every protocol that is registered with it.
 type Server struct {
-	core *core.Core
-	tls  *TLS
+	core         *core.Core
+	http         []net.Listener
+	endpoints    []listening
+	delay, limit time.Duration // of a drain
+	tls          *TLS
 }
 
 // Option is an option of [New].
@@ -43,9 +49,12 @@ func WithAuthorization(f access.Func) Option {
 
 // New returns a server of the models that its options name.
 func New(opts ...Option) (*Server, error) {
-	s := &Server{core: core.New()}
+	s := &Server{core: core.New(), limit: 30 * time.Second}
 	for _, o := range opts {
 		if err := o(s); err != nil {
+			for _, l := range s.http {
+				l.Close()
+			}
 			return nil, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"context"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/popefgen/popefgen/serve/access"
@@ -23,6 +24,7 @@ type Core struct {
 	models map[string]*Version
 
 	authorize access.Func // nil: everybody may do everything
+	ready     atomic.Bool
 }
 
 // New returns a Core without models.

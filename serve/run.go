@@ -1,0 +1,152 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/popefgen/popefgen/serve/internal/rest"
+)
+
+// Endpoint is a protocol with a listener of its own, which the server starts, drains and stops with itself.
+type Endpoint interface {
+	// Name is what errors call it, such as gRPC.
+	Name() string
+	// Serve answers requests until Drain, and returns nil then. It closes l.
+	Serve(l net.Listener) error
+	// Drain refuses new connections and waits until requests under way have ended. If ctx ends first it
+	// closes what is left at once and returns the error of ctx.
+	Drain(ctx context.Context) error
+}
+
+// listening is an endpoint with its listener.
+type listening struct {
+	Endpoint
+	listener net.Listener
+}
+
+// Register serves e on a listener, which Run closes.
+func (s *Server) Register(e Endpoint, l net.Listener) {
+	s.endpoints = append(s.endpoints, listening{e, l})
+}
+
+// WithHTTP serves REST at an address such as ":8080" or "localhost:0". New listens; Run serves.
+func WithHTTP(addr string) Option {
+	return func(s *Server) error {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return fmt.Errorf("serve HTTP: %w", err)
+		}
+		return WithHTTPListener(l)(s)
+	}
+}
+
+// WithHTTPListener serves REST on a listener, which the server closes.
+func WithHTTPListener(l net.Listener) Option {
+	return func(s *Server) error {
+		s.http = append(s.http, l)
+		return nil
+	}
+}
+
+// WithDrain says how a server ends: for delay it is not ready and serves as before, so that those who send it
+// requests learn of it; then requests under way have until limit to end. The default is no delay and 30 seconds.
+func WithDrain(delay, limit time.Duration) Option {
+	return func(s *Server) error {
+		if delay < 0 || limit <= 0 {
+			return fmt.Errorf("serve: a drain takes %v and then at most %v: want a delay of 0 or more and a limit above 0", delay, limit)
+		}
+		s.delay, s.limit = delay, limit
+		return nil
+	}
+}
+
+// Handler returns the handler of REST, for programs that have an HTTP server of their own. Such a program
+// calls Run too, which makes the server ready, or serves the handler alone and is never asked whether it is.
+func (s *Server) Handler() http.Handler { return rest.New(s.core) }
+
+// Run serves until ctx ends, drains as [WithDrain] says, closes the models and returns nil. If a listener fails it
+// closes all and returns that error. It is called once.
+func (s *Server) Run(ctx context.Context) error {
+	for _, l := range s.http {
+		s.endpoints = append(s.endpoints, listening{newHTTP(s.Handler()), l})
+	}
+	failed := make(chan error, len(s.endpoints))
+	for _, e := range s.endpoints {
+		go func() {
+			if err := e.Serve(e.listener); err != nil {
+				err = fmt.Errorf("serve %s at %s: %w", e.Name(), e.listener.Addr(), err)
+				failed <- err
+			}
+		}()
+	}
+	s.core.Start()
+	var err error
+	select {
+	case err = <-failed:
+		s.core.StartDraining()
+	case <-ctx.Done():
+		s.core.StartDraining()
+		timer := time.NewTimer(s.delay)
+		defer timer.Stop()
+		select {
+		case err = <-failed:
+		case <-timer.C:
+		}
+	}
+	return errors.Join(err, s.close())
+}
+
+// close ends all within the drain's limit.
+func (s *Server) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.limit)
+	defer cancel()
+	ended := make(chan error, len(s.endpoints))
+	for _, e := range s.endpoints {
+		go func() {
+			err := e.Drain(ctx)
+			if err != nil {
+				err = fmt.Errorf("%s: requests under way were cut off: %w", e.Name(), err)
+			}
+			ended <- err
+		}()
+	}
+	var errs []error
+	for range s.endpoints {
+		errs = append(errs, <-ended)
+	}
+	errs = append(errs, s.core.Close(ctx))
+	return errors.Join(errs...)
+}
+
+// httpEndpoint is REST as an endpoint.
+type httpEndpoint struct{ server *http.Server }
+
+func newHTTP(h http.Handler) *httpEndpoint {
+	return &httpEndpoint{&http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 5 * time.Second,
+		MaxHeaderBytes:    16 << 10,
+		IdleTimeout:       2 * time.Minute,
+	}}
+}
+
+func (e *httpEndpoint) Name() string { return "HTTP" }
+
+func (e *httpEndpoint) Serve(l net.Listener) error {
+	if err := e.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func (e *httpEndpoint) Drain(ctx context.Context) error {
+	err := e.server.Shutdown(ctx)
+	if err != nil {
+		e.server.Close()
+	}
+	return err
+}
