@@ -38,7 +38,7 @@ type options struct {
 // Option is an option of [Open].
 type Option func(*options) error
 
-// WithName names the model; without it the base name of its file does, up to its ending.
+// WithName names the model; without it the base name of its file does, without its ending.
 func WithName(name string) Option {
 	return func(o *options) error { o.name = name; return nil }
 }
@@ -105,7 +105,7 @@ func Open(ctx context.Context, paths []string, opts ...Option) (*Model, error) {
 		return nil, errors.New("no model file is given")
 	}
 	if o.name == "" {
-		o.name, _, _ = strings.Cut(filepath.Base(paths[0]), ".")
+		o.name = baseName(paths[0])
 	}
 	if strings.EqualFold(filepath.Ext(paths[0]), ".onnx") {
 		return openONNX(ctx, paths, o)
@@ -119,6 +119,12 @@ func Open(ctx context.Context, paths []string, opts ...Option) (*Model, error) {
 	}
 	defer m.Close()
 	return open(ctx, m, []rt.RunnerOption{rt.WithModelFile(paths...)}, o)
+}
+
+// baseName returns the name of a file without folder and ending.
+func baseName(path string) string {
+	base := filepath.Base(path)
+	return strings.TrimSuffix(base, filepath.Ext(base))
 }
 
 // OpenBytes opens a PopEF model in memory, which must not change until the model is shut down.

@@ -32,6 +32,9 @@ type tensor struct {
 	fields int   // how many fields
 	axis   []int // by field: the first axis that it is of
 	bytes  int   // most bytes
+
+	elemType popef.DataType
+	least    []int64 // the shape of the smallest member, of samples of one
 }
 
 // shapeOf decides about a model.
@@ -103,7 +106,7 @@ func planOf(ctx context.Context, m *popef.Model, o *options) (*plan.Plan, error)
 	if p.BatchSize > 0 && p.Family != nil && !firstOf(p) {
 		p.BatchSize = 0 // requests count samples along the first axis; the sizes themselves are served
 	}
-	if o.batchDim != nil || p.Family != nil || p.Branches != nil || !portable(m) || !batched(p) {
+	if o.batchDim != nil || p.Family != nil || p.Branches != nil || p.DeviceIterations > 1 || !portable(m) || !batched(p) {
 		return p, nil
 	}
 	opts.BatchDim = new(int)
@@ -150,7 +153,7 @@ func (s *shape) tensor(p *plan.Plan, f plan.Field) (oip.Tensor, tensor) {
 	a, t, c := &p.Anchors[f.Anchor], &p.Tensors[f.Tensor], &p.Contract
 	of := c.Fields[f.Anchor]
 	x := oip.Tensor{Name: a.Memory, Type: DataType(of.Info.DataType)}
-	mem := tensor{elem: int(t.Bytes), fixed: 1}
+	mem := tensor{elem: int(t.Bytes), fixed: 1, elemType: of.Info.DataType}
 	switch {
 	case t.IsOpen():
 		mem.open, mem.fields, mem.axis = make([]int, len(of.Axes)), len(t.Fields), make([]int, len(t.Fields))
@@ -178,6 +181,9 @@ func (s *shape) tensor(p *plan.Plan, f plan.Field) (oip.Tensor, tensor) {
 			}
 			x.Shape, x.Max = append(x.Shape, size), append(x.Max, most)
 		}
+		if len(c.Members) > 0 {
+			mem.least = c.Shape(f.Anchor, 0)
+		}
 	case p.BatchSize > 0:
 		n := p.BatchSize * int64(p.DeviceIterations)
 		x.Shape = append([]int64{-1}, t.SampleShape...)
@@ -191,5 +197,16 @@ func (s *shape) tensor(p *plan.Plan, f plan.Field) (oip.Tensor, tensor) {
 		}
 	}
 	mem.bytes = int(x.MaxBytes())
+	if mem.least == nil {
+		mem.least = slices.Clone(x.Shape)
+	}
+	if p.BatchSize > 0 {
+		mem.least[0] = 1
+	}
+	for i, n := range mem.least {
+		if n < 0 {
+			mem.least[i] = x.Max[i] // only data decides it
+		}
+	}
 	return x, mem
 }
