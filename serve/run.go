@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -71,8 +72,12 @@ func (s *Server) Handler() http.Handler { return rest.New(s.core) }
 // Run serves until ctx ends, drains as [WithDrain] says, closes the models and returns nil. If a listener fails it
 // closes all and returns that error. It is called once.
 func (s *Server) Run(ctx context.Context) error {
+	encrypted, err := s.TLSConfig("h2", "http/1.1")
+	if err != nil {
+		return errors.Join(err, s.close())
+	}
 	for _, l := range s.http {
-		s.endpoints = append(s.endpoints, listening{newHTTP(s.Handler()), l})
+		s.endpoints = append(s.endpoints, listening{newHTTP(s.Handler(), encrypted), l})
 	}
 	failed := make(chan error, len(s.endpoints))
 	for _, e := range s.endpoints {
@@ -84,7 +89,6 @@ func (s *Server) Run(ctx context.Context) error {
 		}()
 	}
 	s.core.Start()
-	var err error
 	select {
 	case err = <-failed:
 		s.core.StartDraining()
@@ -125,9 +129,10 @@ func (s *Server) close() error {
 // httpEndpoint is REST as an endpoint.
 type httpEndpoint struct{ server *http.Server }
 
-func newHTTP(h http.Handler) *httpEndpoint {
+func newHTTP(h http.Handler, encrypted *tls.Config) *httpEndpoint {
 	return &httpEndpoint{&http.Server{
 		Handler:           h,
+		TLSConfig:         encrypted, // nil: plain
 		ReadHeaderTimeout: 5 * time.Second,
 		MaxHeaderBytes:    16 << 10,
 		IdleTimeout:       2 * time.Minute,
@@ -137,7 +142,11 @@ func newHTTP(h http.Handler) *httpEndpoint {
 func (e *httpEndpoint) Name() string { return "HTTP" }
 
 func (e *httpEndpoint) Serve(l net.Listener) error {
-	if err := e.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	serve := e.server.Serve
+	if e.server.TLSConfig != nil {
+		serve = func(l net.Listener) error { return e.server.ServeTLS(l, "", "") }
+	}
+	if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

@@ -1,7 +1,10 @@
 package serve_test
 
 import (
+	"context"
 	"crypto/tls"
+	"net"
+	"net/http"
 	"testing"
 	"time"
 
@@ -28,4 +31,36 @@ func TestWithTLS(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"h2"}, c.NextProtos)
 	require.Equal(t, uint16(tls.VersionTLS12), c.MinVersion)
+}
+
+// TestServeTLS: health over TLS, with HTTP/2, after the certificate was replaced as before; plain HTTP is refused.
+func TestServeTLS(t *testing.T) {
+	ca, dir := tlstest.New(t), t.TempDir()
+	certificate, key := ca.Write(dir, "server", time.Hour)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s, err := serve.New(serve.WithTLS(serve.TLS{Certificate: certificate, Key: key}), serve.WithHTTPListener(l))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	name := func() string {
+		tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool()}, ForceAttemptHTTP2: true}
+		defer tr.CloseIdleConnections()
+		r, err := (&http.Client{Transport: tr}).Get("https://" + l.Addr().String() + "/v2/health/live")
+		require.NoError(t, err)
+		require.NoError(t, r.Body.Close())
+		require.Equal(t, 200, r.StatusCode)
+		require.Equal(t, 2, r.ProtoMajor)
+		return r.TLS.PeerCertificates[0].Subject.CommonName
+	}
+	require.Equal(t, "server", name())
+	ca.Write(dir, "next", time.Hour)
+	require.Eventually(t, func() bool { return name() == "next" }, 10*time.Second, 50*time.Millisecond)
+	r, err := http.Get("http://" + l.Addr().String() + "/v2/health/live")
+	require.NoError(t, err)
+	require.NoError(t, r.Body.Close())
+	require.Equal(t, 400, r.StatusCode)
+	cancel()
+	require.NoError(t, <-done)
 }
