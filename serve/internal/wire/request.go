@@ -4,12 +4,14 @@
 package wire
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/bits"
 	"strings"
 	"time"
 
+	"github.com/popefgen/popefgen/serve/internal/agree"
 	"github.com/popefgen/popefgen/serve/oip"
 )
 
@@ -43,6 +45,7 @@ type Wanted struct {
 	Index   int
 	Binary  bool // as raw bytes
 	Classes int  // as the labels of so many classes with the highest scores, 0: as it is
+	unsaid  bool // Binary is as the request says for all
 }
 
 // Reset makes r the request that has nothing yet, of a model.
@@ -63,6 +66,27 @@ func (r *Request) SetID(id []byte) error {
 func (r *Request) Parameter() error {
 	if r.params++; r.params > MaxParameters {
 		return oip.Errorf(oip.InvalidArgument, "request has more than %d parameters", MaxParameters)
+	}
+	return nil
+}
+
+// SetContract keeps a copy of the hash of the contract that the client was generated for.
+func (r *Request) SetContract(hash []byte) error {
+	if len(hash) != 64 || bytes.ContainsFunc(hash, func(c rune) bool { return !strings.ContainsRune("0123456789abcdef", c) }) {
+		return oip.Errorf(oip.InvalidArgument, "parameter '%s' is '%s', expected 64 hexadecimal digits in lower case", agree.Parameter, clip(hash))
+	}
+	r.Contract = append(r.Contract[:0], hash...)
+	return nil
+}
+
+// Refuse returns the error about a parameter that asks for what this server does not have, where leaving it out would make answers
+// wrong, and nil about others, which mean nothing here.
+func (r *Request) Refuse(parameter []byte) error {
+	switch string(parameter) {
+	case "sequence_id", "sequence_start", "sequence_end":
+		return oip.Errorf(oip.Unimplemented, "parameter '%s': model '%s' keeps nothing between requests; give what it returned as inputs of the next request", parameter, r.spec.Name)
+	case "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size":
+		return oip.Errorf(oip.Unimplemented, "parameter '%s': this server shares no memory with clients; send the data", parameter)
 	}
 	return nil
 }
@@ -96,21 +120,27 @@ func (r *Request) Input(name, datatype []byte, shape []int64) (index, size int, 
 }
 
 func (r *Request) elements(t *oip.Tensor, shape []int64) (int64, error) {
+	n, fits := elements(t, shape)
+	if !fits || len(shape) > 0 && r.spec.Samples > 0 && shape[0] == 0 {
+		return 0, oip.Errorf(oip.InvalidArgument, "unexpected shape for input '%s' for model '%s'. Expected %s, got %s", t.Name, r.spec.Name, Shape(t), sizes(shape))
+	}
+	return n, nil
+}
+
+// elements returns how many elements a tensor of that shape has, and whether it may have that shape.
+func elements(t *oip.Tensor, shape []int64) (int64, bool) {
 	fits := len(shape) == len(t.Shape)
 	n := uint64(1)
 	for i := 0; fits && i < len(shape); i++ {
 		switch d := shape[i]; {
-		case d < 0, t.Shape[i] >= 0 && d != t.Shape[i], d > t.Largest(i), i == 0 && r.spec.Samples > 0 && d == 0:
+		case d < 0, t.Shape[i] >= 0 && d != t.Shape[i], d > t.Largest(i):
 			fits = false
 		default:
 			hi, lo := bits.Mul64(n, uint64(d))
 			fits, n = hi == 0 && lo <= math.MaxInt64/16, lo
 		}
 	}
-	if !fits {
-		return 0, oip.Errorf(oip.InvalidArgument, "unexpected shape for input '%s' for model '%s'. Expected %s, got %s", t.Name, r.spec.Name, Shape(t), sizes(shape))
-	}
-	return int64(n), nil
+	return int64(n), fits
 }
 
 // Output asks for an output by its name. It returns the index in r.Wanted.
