@@ -1,0 +1,228 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/serve/oip"
+)
+
+// write makes a file, with the folders above it.
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// TestScan finds the models of a folder in all its forms.
+func TestScan(t *testing.T) {
+	dir := t.TempDir()
+	outside := filepath.Join(t.TempDir(), "secret.popef")
+	write(t, outside, "x")
+	for _, name := range []string{
+		"flat.popef", "upper.ONNX", "notes.txt", ".hidden.popef", "plain/any.onnx",
+		"many/2/a.popef", "many/10/a.popef", "many/10/b.popef", "many/010/c.popef", "many/x/d.popef",
+		"testdata/golden/golden.json", "hollow/3/readme", "linked/1/m.popef",
+	} {
+		write(t, filepath.Join(dir, name), "x")
+	}
+	require.NoError(t, os.Symlink(outside, filepath.Join(dir, "escape.popef")))
+	require.NoError(t, os.Symlink(filepath.Dir(outside), filepath.Join(dir, "escapes")))
+	require.NoError(t, os.Symlink(filepath.Join(dir, "linked", "1"), filepath.Join(dir, "linked", "2")))
+	found, err := Scan(dir)
+	require.NoError(t, err)
+	var got []string
+	for _, f := range found {
+		line := f.Name + " " + f.Version
+		for _, p := range f.Paths {
+			rel, err := filepath.Rel(dir, p)
+			require.NoError(t, err)
+			line += " " + rel
+		}
+		if f.Err != nil {
+			line += " REFUSED"
+		}
+		got = append(got, line)
+	}
+	require.Equal(t, []string{
+		"escape 1 escape.popef REFUSED", "escapes 1 escapes REFUSED", "flat 1 flat.popef", "hollow 3 hollow/3 REFUSED",
+		"linked 2 linked/2/m.popef", "many 10 many/10/a.popef many/10/b.popef", "plain 1 plain/any.onnx", "upper 1 upper.ONNX",
+	}, got)
+	require.ErrorContains(t, found[0].Err, "outside of the folder that is served")
+	require.ErrorContains(t, found[1].Err, "outside of the folder that is served")
+
+	one, err := Scan(filepath.Join(dir, "flat.popef"))
+	require.NoError(t, err)
+	require.Equal(t, "flat", one[0].Name)
+	_, err = Scan(filepath.Join(dir, "nothing"))
+	require.Error(t, err)
+	write(t, filepath.Join(dir, "flat.onnx"), "x")
+	_, err = Scan(dir)
+	require.ErrorContains(t, err, `the model "flat" is there twice`)
+}
+
+// server is a Server that remembers what it was asked.
+type server struct {
+	serving map[string]string // name: what is in the model's file
+	refused map[string]string
+	closed  []string
+}
+
+func (s *server) Replace(_ context.Context, name, _ string, m oip.Model) error {
+	text := m.(*model).text
+	if strings.Contains(text, "breaking") {
+		return errors.New("its contract is another")
+	}
+	s.serving[name] = text
+	return nil
+}
+
+func (s *server) Remove(_ context.Context, name string) error {
+	delete(s.serving, name)
+	return nil
+}
+
+func (s *server) Refused(name, _ string, reason error) {
+	delete(s.refused, name)
+	if reason != nil {
+		s.refused[name] = reason.Error()
+	}
+}
+
+// model is what is in a file.
+type model struct {
+	oip.Model
+	text   string
+	server *server
+}
+
+func (m *model) Shutdown(context.Context) error {
+	m.server.closed = append(m.server.closed, m.text)
+	return nil
+}
+
+func start(t *testing.T, roots ...string) (*Repository, *server) {
+	s := &server{serving: map[string]string{}, refused: map[string]string{}}
+	return New(s, Options{
+		Roots: roots, Poll: time.Millisecond, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Open: func(_ context.Context, f Found) (oip.Model, error) {
+			var text []byte
+			for _, p := range f.Paths {
+				part, err := os.ReadFile(p)
+				if err != nil {
+					return nil, err
+				}
+				text = append(text, part...)
+			}
+			switch {
+			case strings.Contains(string(text), "half"):
+				return nil, errors.New("unexpected end of file")
+			case strings.Contains(string(text), "moving"):
+				if err := os.WriteFile(f.Paths[0], []byte("moved on"), 0o600); err != nil {
+					return nil, err
+				}
+			}
+			return &model{text: string(text), server: s}, nil
+		},
+	}), s
+}
+
+// TestChanges changes files step by step: what serves after one look, when files may still be written, and after the second.
+func TestChanges(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.popef")
+	write(t, a, "one")
+	r, s := start(t, dir)
+	ctx := context.Background()
+	require.NoError(t, r.LoadAll(ctx))
+	require.Equal(t, map[string]string{"a": "one"}, s.serving)
+	for i, c := range []struct {
+		change      func()
+		first, then string // what serves after the first look and after the second
+		refused     string
+	}{
+		{func() { write(t, a, "longer") }, "a=one", "a=longer", ""},
+		{func() { write(t, filepath.Join(dir, "b", "1", "m.popef"), "b1") }, "a=longer", "a=longer b=b1", ""},
+		{func() { write(t, filepath.Join(dir, "b", "2", "m.popef"), "b2") }, "a=longer b=b1", "a=longer b=b2", ""},
+		{func() { write(t, filepath.Join(dir, "b", "3", "m.popef"), "half of it") }, "a=longer b=b2", "a=longer b=b2", "b=unexpected end of file"},
+		{func() { write(t, filepath.Join(dir, "b", "3", "m.popef"), "whole, b3") }, "a=longer b=b2", "a=longer b=whole, b3", ""},
+		{func() { write(t, a, "breaking change") }, "a=longer b=whole, b3", "a=longer b=whole, b3", "a=its contract is another"},
+		{func() { write(t, a, "back again") }, "a=longer b=whole, b3", "a=back again b=whole, b3", ""},
+		{func() { require.NoError(t, os.RemoveAll(filepath.Join(dir, "b"))) }, "a=back again b=whole, b3", "a=back again", ""},
+		{func() { write(t, a, "moving") }, "a=back again", "a=back again", "a=its files changed while they were read"},
+		{func() {}, "a=back again", "a=moved on", ""}, // what it was changed to meanwhile
+	} {
+		c.change()
+		require.NoError(t, r.look(ctx))
+		require.Equal(t, c.first, text(s.serving), "step %d", i)
+		require.NoError(t, r.look(ctx))
+		require.Equal(t, c.then, text(s.serving), "step %d", i)
+		require.Equal(t, c.refused, text(s.refused), "step %d", i)
+	}
+	require.Equal(t, []string{"breaking change", "moving"}, s.closed)
+	before := s.serving["a"]
+	for range 3 {
+		require.NoError(t, r.look(ctx))
+	}
+	require.Equal(t, before, s.serving["a"])
+}
+
+func text(m map[string]string) string {
+	var all []string
+	for k, v := range m {
+		all = append(all, fmt.Sprintf("%s=%s", k, v))
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+// TestExplicit loads and unloads by name, also while the files are watched.
+func TestExplicit(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a.popef"), "one")
+	r, s := start(t, dir)
+	ctx := context.Background()
+	require.ErrorContains(t, r.Load(ctx, "../a"), "there is no such model")
+	require.ErrorContains(t, r.Unload(ctx, "a"), "not loaded")
+	require.NoError(t, r.Load(ctx, "a"))
+	require.Equal(t, "a=one", text(s.serving))
+	require.NoError(t, r.Unload(ctx, "a"))
+	require.Empty(t, s.serving)
+	for range 3 {
+		require.NoError(t, r.look(ctx))
+	}
+	require.Empty(t, s.serving, "what was unloaded stays so")
+	require.NoError(t, r.Load(ctx, "a"))
+	require.Equal(t, "a=one", text(s.serving))
+}
+
+// TestWatch sees a change without being asked, and ends with its context.
+func TestWatch(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.popef")
+	write(t, a, "one")
+	r, s := start(t, dir)
+	require.NoError(t, r.LoadAll(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	go func() { r.Watch(ctx); close(over) }()
+	write(t, a, "other")
+	require.Eventually(t, func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return s.serving["a"] == "other"
+	}, 10*time.Second, time.Millisecond)
+	cancel()
+	<-over
+}

@@ -1,0 +1,180 @@
+// Package repository finds models in files and folders, and keeps a server's models as they are there: it opens what is
+// new or changed beside what serves, and hands it over once it is ready. It knows neither what a
+// model is nor what serves it.
+package repository
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Found is a model as it lies on disk: the newest of its versions.
+type Found struct {
+	Name    string
+	Version string   // the number of its folder, "1" of a file without one
+	Paths   []string // of its files: several .popef make one model
+	Err     error    // why it can not be opened, for people; nil if that is to be tried
+
+	stamp string // of all files: it changes when they do
+}
+
+// endings are those of models.
+var endings = []string{".popef", ".onnx"}
+
+func isModel(name string) bool {
+	return !strings.HasPrefix(name, ".") && slices.Contains(endings, strings.ToLower(filepath.Ext(name)))
+}
+
+// BaseName returns what a model's file is called, without folder and ending.
+func BaseName(path string) string {
+	base := filepath.Base(path)
+	return strings.TrimSuffix(base, filepath.Ext(base))
+}
+
+// Scan lists the models of a file or folder, by name. A file is a model of its own name. In a folder are files, and folders
+// that are called as their model: with its files in them, or a folder for each version, which is a
+// number. What begins with a dot is none. Links that lead out of a folder are refused, each as the model that it would be.
+func Scan(root string) ([]Found, error) {
+	st, err := os.Stat(root)
+	if err != nil {
+		return nil, err
+	}
+	if !st.IsDir() {
+		f := Found{Name: BaseName(root), Version: "1", Paths: []string{root}}
+		f.look("")
+		return []Found{f}, nil
+	}
+	real, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, err
+	}
+	var all []Found
+	for _, e := range entries {
+		path := filepath.Join(root, e.Name())
+		switch {
+		case strings.HasPrefix(e.Name(), "."):
+		case isDir(path, e):
+			if err := within(real, path); err != nil {
+				all = append(all, Found{Name: e.Name(), Version: "1", Paths: []string{path}, Err: err, stamp: err.Error()})
+			} else if f, ok := folder(real, path); ok {
+				all = append(all, f)
+			}
+		case isModel(e.Name()):
+			f := Found{Name: BaseName(e.Name()), Version: "1", Paths: []string{path}}
+			f.look(real)
+			all = append(all, f)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Found) int { return strings.Compare(a.Name, b.Name) })
+	for i := 1; i < len(all); i++ {
+		if all[i].Name == all[i-1].Name {
+			return nil, fmt.Errorf("%s: the model %q is there twice: %s and %s; remove one", root, all[i].Name, all[i-1].Paths[0], all[i].Paths[0])
+		}
+	}
+	return all, nil
+}
+
+// isDir reports whether an entry is a folder, or a link to one.
+func isDir(path string, e fs.DirEntry) bool {
+	if e.Type()&fs.ModeSymlink == 0 {
+		return e.IsDir()
+	}
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir()
+}
+
+// folder returns the model of a folder, if there is one in it.
+func folder(real, dir string) (Found, bool) {
+	f := Found{Name: filepath.Base(dir), Version: "1"}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		f.Err, f.stamp = err, err.Error()
+		return f, true
+	}
+	newest := int64(0)
+	for _, e := range entries {
+		if n, ok := versionOf(e.Name()); ok && n > newest && isDir(filepath.Join(dir, e.Name()), e) {
+			newest = n
+		}
+	}
+	if newest > 0 {
+		f.Version = strconv.FormatInt(newest, 10)
+		dir = filepath.Join(dir, f.Version)
+		if entries, err = os.ReadDir(dir); err != nil {
+			f.Err, f.stamp = err, err.Error()
+			return f, true
+		}
+	}
+	for _, e := range entries {
+		if isModel(e.Name()) {
+			f.Paths = append(f.Paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	if len(f.Paths) == 0 {
+		if newest == 0 {
+			return f, false // a folder of something else, such as testdata
+		}
+		f.Paths = []string{dir}
+		f.Err = fmt.Errorf("%s: there is no .popef or .onnx file in it", dir)
+		f.stamp = f.Err.Error()
+		return f, true
+	}
+	f.look(real)
+	return f, true
+}
+
+// versionOf returns the number that a folder of a version is called.
+func versionOf(name string) (int64, bool) {
+	n, err := strconv.ParseInt(name, 10, 64)
+	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == name
+}
+
+// look reads what tells the state of the files from others. real is the folder that they have to be in, "" for any.
+func (f *Found) look(real string) {
+	var stamp strings.Builder
+	var errs []error
+	for _, path := range f.Paths {
+		if real != "" {
+			if err := within(real, path); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		st, err := os.Stat(path)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case !st.Mode().IsRegular():
+			errs = append(errs, fmt.Errorf("%s: it is no regular file, want a model", path))
+		default:
+			fmt.Fprintf(&stamp, "%s %d %d %s\n", path, st.Size(), st.ModTime().UnixNano(), identity(st))
+		}
+	}
+	if f.Err = errors.Join(errs...); f.Err != nil {
+		stamp.WriteString(f.Err.Error())
+	}
+	f.stamp = stamp.String()
+}
+
+// within returns an error if a path leads out of the folder real.
+func within(real, path string) error {
+	at, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	rel, err := filepath.Rel(real, at)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, ".."+string(filepath.Separator)) {
+		return fmt.Errorf("%s: it is a link to %s, outside of the folder that is served; put the file into the folder", path, at)
+	}
+	return nil
+}
