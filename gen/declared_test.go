@@ -122,12 +122,13 @@ func identifiers(t *testing.T, into map[string]bool, imports map[string]bool, fi
 func TestHostileNames(t *testing.T) {
 	dim := 0
 	options := []gen.Options{{Package: "m", Tests: true}, {Package: "m", Tests: true, BatchDim: &dim, Embed: "m.popef"}}
+	served := []gen.Options{{Package: "m", Tests: true, Serve: true}, {Package: "m", Tests: true, Serve: true, BatchDim: &dim, Embed: "m.popef"}}
 	// Of a model with at least an input and an output.
 	both := append(slices.Clone(options),
 		gen.Options{Package: "m", Tests: true, Pack: &gen.PackOptions{Inputs: []string{"h0"}, Axis: 1, Fill: map[string]string{"none": ""}}},
 		gen.Options{Package: "m", Tests: true, State: []gen.StatePair{{Out: "h1", In: "h0"}}})
 	found, imports := map[string]bool{}, map[string]bool{}
-	for _, o := range both {
+	for _, o := range slices.Concat(both, served) {
 		identifiers(t, found, imports, emit(t, load(t, hostileModel([]string{"a", "b", "c", "d"})), o))
 	}
 	for tok := token.BREAK; tok <= token.VAR; tok++ {
@@ -180,11 +181,18 @@ func TestHostileNames(t *testing.T) {
 				check(t, load(t, hostileModel(names)), o, nil)
 			})
 		}
+		for _, o := range served {
+			t.Run(fmt.Sprintf("spelling %d, samples %v, served", i, o.BatchDim != nil), func(t *testing.T) {
+				for some := range slices.Chunk(names, 4*64) { // a model with more inputs is not served
+					check(t, load(t, hostileModel(some)), o, some)
+				}
+			})
+		}
 	}
 	t.Run("random", rapid.MakeCheck(func(t *rapid.T) {
 		piece := rapid.OneOf(rapid.SampledFrom(words), rapid.SampledFrom([]string{"/", "_", "2", "x", "From", "Anchor", ":0"}))
 		names := rapid.SliceOfN(rapid.Map(rapid.SliceOfN(piece, 1, 3), func(p []string) string { return strings.Join(p, "") }), 1, 12).Draw(t, "names")
-		check(t, load(t, hostileModel(names)), rapid.SampledFrom(options).Draw(t, "options"), names)
+		check(t, load(t, hostileModel(names)), rapid.SampledFrom(slices.Concat(options, served)).Draw(t, "options"), names)
 	}))
 }
 

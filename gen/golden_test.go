@@ -74,6 +74,7 @@ func arguments(t *testing.T, dir, file string) gen.Options {
 	flags.IntVar(&opts.QueueDepth, "queue", 0, "")
 	flags.BoolVar(&opts.Tests, "tests", true, "")
 	flags.BoolVar(&opts.NoQueues, "no-queues", false, "")
+	flags.BoolVar(&opts.Serve, "serve", false, "")
 	flags.BoolFunc("embed", "", func(string) error { opts.Embed = file; return nil })
 	flags.Func("batch-dim", "", func(s string) error {
 		dim, err := strconv.Atoi(s)

@@ -27,6 +27,9 @@ const (
 
 	Branches     = "branches.go.tmpl"      // the type Branch and methods of Runner, of a package of a fused model
 	BranchesTest = "branches_test.go.tmpl" // a file, in the place of Tests
+
+	Serve      = "serve.go.tmpl"      // a file: what serves the model, and a client
+	ServeTests = "serve_test.go.tmpl" // a file: its tests
 )
 
 //go:embed *.tmpl
@@ -34,6 +37,10 @@ var files embed.FS
 
 var all = template.Must(template.New("").Funcs(template.FuncMap{
 	"numbers": func(all []int64) string {
+		return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(all), "[]")), ", ")
+	},
+	"add": func(a, b int) int { return a + b },
+	"ints": func(all []int) string {
 		return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(all), "[]")), ", ")
 	},
 	"plural": func(n any, one, many string) string {

@@ -70,7 +70,7 @@ func (j *job) sameContract(stale []string) string {
 		if filepath.Ext(name) != ".go" && name != contract.FileName {
 			model = true
 		} else {
-			return files(stale) + ", as other flags (--embed, --queue, --batch-dim, --no-queues, --tests) or another version of popefgen write it"
+			return files(stale) + ", as other flags (--embed, --queue, --batch-dim, --no-queues, --serve, --tests) or another version of popefgen write it"
 		}
 	}
 	if model {

@@ -32,6 +32,7 @@ var packageFlags = append([]cli.Flag{
 	&cli.StringSliceFlag{Name: "state", Usage: "an output that is an input of the next request, `OUTPUT=INPUT`; the package then has streams, which keep it"},
 	&cli.StringSliceFlag{Name: "state-fill", Usage: "what a stream whose state grows fills inputs with, `WHAT=INPUT`: mask (1 for what there is of the state), bias (0 for it, and the lowest value elsewhere) or positions"},
 	&cli.BoolFlag{Name: "no-queues", Usage: "leave out the type Queues, and with it what the package links of queues"},
+	&cli.BoolFlag{Name: "serve", Usage: "write what serves the model, Served, and a Client that has a server compute"},
 	&cli.BoolFlag{Name: "tests", Usage: "write the package's own example, benchmarks and allocation tests; --tests=false leaves them out", Value: true},
 	&cli.StringFlag{Name: "popef", Usage: "`FILE` to which an ONNX model is compiled (default: beside the package's code, unless it is embedded)"},
 	&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "`FILE` with the packages of a project (default, if no model is given: " + projectFile + ")"},
@@ -142,7 +143,7 @@ func jobsOf(c *cli.Context) (jobs []job, project string, err error) {
 // jobOf returns the package that the flags name.
 func jobOf(c *cli.Context, models []string) (job, error) {
 	j := job{dir: c.String("output"), models: models, embed: c.Bool("embed")}
-	j.options = gen.Options{Package: c.String("package"), QueueDepth: c.Int("queue"), NoQueues: c.Bool("no-queues"), Tests: c.Bool("tests")}
+	j.options = gen.Options{Package: c.String("package"), QueueDepth: c.Int("queue"), NoQueues: c.Bool("no-queues"), Serve: c.Bool("serve"), Tests: c.Bool("tests")}
 	if c.IsSet("batch-dim") {
 		dim := c.Int("batch-dim")
 		j.options.BatchDim = &dim

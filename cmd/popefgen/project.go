@@ -38,6 +38,7 @@ type projectModel struct {
 	Queue    *int              `yaml:"queue"`
 	BatchDim *int              `yaml:"batch-dim"`
 	NoQueues bool              `yaml:"no-queues"`
+	Serve    bool              `yaml:"serve"`
 	Tests    *bool             `yaml:"tests"`
 
 	Pack     []string          `yaml:"pack"`
@@ -145,7 +146,7 @@ func readProject(path string) ([]job, error) {
 
 // job returns what is to be done for a package, of a project in folder base.
 func (m *projectModel) job(base string) (job, error) {
-	j := job{project: true, embed: m.Embed, options: gen.Options{Package: m.Package, QueueDepth: gen.DefaultQueueDepth, BatchDim: m.BatchDim, NoQueues: m.NoQueues, Tests: true, Renames: m.Rename}}
+	j := job{project: true, embed: m.Embed, options: gen.Options{Package: m.Package, QueueDepth: gen.DefaultQueueDepth, BatchDim: m.BatchDim, NoQueues: m.NoQueues, Serve: m.Serve, Tests: true, Renames: m.Rename}}
 	in := func(name string) string {
 		if filepath.IsAbs(name) {
 			return name

@@ -39,7 +39,7 @@ func declare(d *plan.Declared, p *plan.Plan) error {
 	}
 	for _, f := range files {
 		if path.Ext(f.Name) == ".go" {
-			if err := declareFile(d, p, f, p.Extras(), plan.Kind{Samples: p.BatchSize > 0, Family: p.Family != nil}); err != nil {
+			if err := declareFile(d, p, f, p.ExtrasOf(f.Name), plan.Kind{Samples: p.BatchSize > 0, Family: p.Family != nil}); err != nil {
 				return err
 			}
 		}

@@ -45,9 +45,15 @@ type File struct {
 // everywhere. The embedded model copy, which a plan only names, is not among
 // them; see gen.ModelCopy.
 func Emit(p *plan.Plan) ([]File, error) {
-	renderers := []func(*plan.Plan) ([]byte, error){mainFile, contractFile, nil, testFile}
-	if !p.Tests {
-		renderers = renderers[:3]
+	renderers := []func(*plan.Plan) ([]byte, error){mainFile, contractFile, nil}
+	if p.Serve != nil {
+		renderers = append(renderers, fileOf(templates.Serve))
+	}
+	if p.Tests {
+		renderers = append(renderers, testFile)
+		if p.Serve != nil {
+			renderers = append(renderers, fileOf(templates.ServeTests))
+		}
 	}
 	out := make([]File, len(renderers))
 	var all errgroup.Group // with ten thousand anchors, files are worth a core each
@@ -87,6 +93,14 @@ func emitFile(p *plan.Plan, name string, render func(*plan.Plan) ([]byte, error)
 		return File{}, fmt.Errorf("emitting %s: %w", name, err)
 	}
 	return File{Name: name, Data: data}, nil
+}
+
+// fileOf returns what renders a template that is a file.
+func fileOf(name string) func(*plan.Plan) ([]byte, error) {
+	return func(p *plan.Plan) ([]byte, error) {
+		text, err := templates.Render(name, p)
+		return []byte(strings.Join(heading(p), "\n") + "\n\n" + text), err
+	}
 }
 
 // heading is what every Go file begins with.

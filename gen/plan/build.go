@@ -83,6 +83,7 @@ func passes() []func(*builder) {
 		(*builder).packedNames,
 		(*builder).fields,
 		(*builder).joined,
+		(*builder).served,
 		(*builder).stateFields,
 		(*builder).document,
 		(*builder).branchFields,
@@ -174,6 +175,9 @@ func (b *builder) settings() {
 		}
 	}
 	p.Tests = b.opts.Tests
+	if b.opts.Serve {
+		p.Serve = &Serve{} // which served fills
+	}
 	p.ModelEnv = "POPEFGEN_MODEL_DIR"
 }
 
@@ -397,6 +401,8 @@ func (b *builder) fields() {
 const (
 	ContractSuffix = "_contract.go" // what the runtime compares and resolves
 	ModelSuffix    = "_model.go"    // the interface of the runner, and a fake of it
+	serveTests     = "_serve_test.go"
+	ServeSuffix    = "_serve.go" // what serves the model, and a client of a server
 )
 
 // files lists what the package consists of.
@@ -405,8 +411,14 @@ func (b *builder) files() {
 	base := strings.ReplaceAll(p.Package, "_", "")
 	p.Files = []string{base + ".go", base + ContractSuffix, base + ModelSuffix}
 	p.Queues = len(p.Inputs)+len(p.Outputs) > 0 && !b.opts.NoQueues && p.Family == nil && p.Branches == nil
+	if p.Serve != nil {
+		p.Files = append(p.Files, base+ServeSuffix)
+	}
 	if p.Tests {
 		p.Files = append(p.Files, base+"_test.go")
+		if p.Serve != nil {
+			p.Files = append(p.Files, base+serveTests)
+		}
 	}
 	p.Files = append(p.Files, contract.FileName)
 	if p.Embed != "" {

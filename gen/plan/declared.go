@@ -2,6 +2,8 @@ package plan
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -21,8 +23,19 @@ type Declared struct {
 	// families: their methods, and their identifiers that are not exported.
 	Used map[string]bool
 	// Extra holds what only some packages declare, as Owners does, under the
-	// feature that they were generated with: "pack", "state", "branches" or "family".
+	// feature that they were generated with: "pack", "state", "branches", "family" or "serve".
 	Extra map[string]map[string]string
+}
+
+// served is the feature of packages that serve their model.
+const served = "serve"
+
+// ExtrasOf returns the features whose packages have what one of the package's files declares.
+func (p *Plan) ExtrasOf(file string) []string {
+	if p.Serve != nil && (strings.HasSuffix(file, ServeSuffix) || strings.HasSuffix(file, serveTests)) {
+		return []string{served}
+	}
+	return slices.DeleteFunc(p.Extras(), func(e string) bool { return e == served })
 }
 
 // Extras returns the features of the package that not every package comes with, as keys of
@@ -39,6 +52,9 @@ func (p *Plan) Extras() (out []string) {
 	}
 	if p.Family != nil {
 		out = append(out, "family")
+	}
+	if p.Serve != nil {
+		out = append(out, served)
 	}
 	return out
 }
@@ -87,7 +103,10 @@ func Probes() []*Plan {
 		{opts: Options{Tests: true, Renames: map[string]string{ProbeBranch + "/" + ProbeTensor: ProbeTensor}}, shapes: [][]int64{{1, 1}}, fused: true},
 		{opts: Options{Tests: true}, shapes: [][]int64{{1, 3, 8, 5}, {2, 3, 16, 5}}},
 		{opts: Options{Tests: true, State: []StatePair{{Out: "out0", In: "in0"}}}, shapes: [][]int64{{1, 3}, {2, 3}}},
-		{opts: Options{Tests: true, Embed: "probe.popef"}, shapes: [][]int64{{1, 3}, {2, 3}}},
+		{opts: Options{Tests: true, Serve: true}, shapes: [][]int64{{1, 1}}},
+		{opts: Options{Tests: true, Serve: true, BatchDim: &dim}, shapes: [][]int64{{1, 1}}},
+		{opts: Options{Tests: true, Serve: true}, shapes: [][]int64{{1, 3, 8, 5}, {2, 3, 16, 5}}},
+		{opts: Options{Tests: true, Embed: "probe.popef", Serve: true}, shapes: [][]int64{{1, 3}, {2, 3}}},
 	} {
 		c.opts.Package, c.opts.ModelBase = "probe", "probe.popef"
 		b := &builder{model: probeModel(c.shapes), opts: c.opts}

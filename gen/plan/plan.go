@@ -58,6 +58,8 @@ type Options struct {
 	// NoQueues leaves out the type Queues and OpenQueues: the package then links
 	// nothing of queues.
 	NoQueues bool
+	// Serve adds a file with Served, which gives the model to a server, and Client, which has a server compute.
+	Serve bool
 	// Tests adds a file with an example, benchmarks and allocation tests.
 	Tests bool
 }
@@ -99,6 +101,8 @@ type Plan struct {
 	Pack  *Pack   // how sequences share a run; nil if they do not
 	State []State // what streams keep; if empty, there are none
 	Flow  *Flow   // how streams of a model with several sizes run; nil elsewhere, and where each is a sample
+
+	Serve *Serve // how the model is served; nil if it is not
 
 	Queues   bool     // whether there is a type Queues
 	ModelEnv string   // environment variable with the model's directory, for the tests

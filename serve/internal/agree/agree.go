@@ -20,8 +20,8 @@ const (
 	Header    = "popefgen-contract" // as a header of HTTP or metadata of gRPC, which have it in lower case
 )
 
-// MaxText is the longest text of a contract, in bytes, that an error carries: servers in between limit
-// the headers in which gRPC has it.
+// MaxText is the longest text of a contract, in bytes, that an error carries: gRPC puts it in a
+// header, and servers in between limit these.
 const MaxText = 4 << 10
 
 // Hash returns the hash of the contract with that text, "" of "".
@@ -38,12 +38,12 @@ func Hash(text string) (string, error) {
 
 // Check returns the error that a request gets whose client was generated for the contract with the hash given, from a
 // server whose model is spec, with the contract of that hash. It is nil if they are the same, or one of
-// them is "": who does not say what it expects is told by the checks of its tensors.
-func Check(spec *oip.Spec, hash string, given []byte) error {
+// them is "": the tensors of a request that does not say it are checked all the same.
+func Check[S string | []byte](spec *oip.Spec, hash string, given S) error {
 	if hash == "" || len(given) == 0 || string(given) == hash {
 		return nil
 	}
-	e := oip.Errorf(oip.FailedPrecondition, "model '%s' has the contract %s, and the client was generated for %.64q", spec.Name, hash, given)
+	e := oip.Errorf(oip.FailedPrecondition, "model '%s' has the contract %s, and the client was generated for %.64q", spec.Name, hash, string(given))
 	if len(spec.Contract) <= MaxText {
 		e.Contract = spec.Contract
 	}

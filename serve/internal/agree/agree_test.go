@@ -33,7 +33,7 @@ func ask(c *Client, mine, theirs *oip.Spec) (asked int, err error) {
 		if err != nil {
 			return asked, err
 		}
-		err = Check(theirs, hash, []byte(sent))
+		err = Check(theirs, hash, sent)
 		if asked > 0 {
 			return asked + 1, err
 		}
@@ -118,7 +118,7 @@ func TestLongContractStaysAtHome(t *testing.T) {
 	hash, err := Hash(spec.Contract)
 	require.NoError(t, err)
 	var e *oip.Error
-	require.ErrorAs(t, Check(spec, hash, []byte("0123")), &e)
+	require.ErrorAs(t, Check(spec, hash, "0123"), &e)
 	require.Empty(t, e.Contract)
 	require.Contains(t, e.Text, hash)
 }
