@@ -7,7 +7,7 @@ cd "$root/generated_examples/digits"
 say() { printf '\n$ %s\n' "$*"; }
 say popefgen compile digits.onnx -o classifier/digits.popef --batch 1
 "$bin" compile digits.onnx -o classifier/digits.popef --batch 1
-say popefgen generate -m classifier/digits.popef -o classifier -p classifier --embed
-"$bin" generate -m classifier/digits.popef -o classifier -p classifier --embed
+say popefgen generate -m classifier/digits.popef -o classifier -p classifier --embed --serve
+"$bin" generate -m classifier/digits.popef -o classifier -p classifier --embed --serve
 say go run ./generated_examples/digits
 cd "$root" && "${GO:-go}" run ./generated_examples/digits

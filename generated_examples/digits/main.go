@@ -24,7 +24,7 @@ import (
 )
 
 //go:generate go tool popefgen compile digits.onnx -o classifier/digits.popef --batch 1 --quiet
-//go:generate go tool popefgen generate -m classifier/digits.popef -o classifier -p classifier --embed
+//go:generate go tool popefgen generate -m classifier/digits.popef -o classifier -p classifier --embed --serve
 
 //go:embed heldout.csv
 var heldout string
