@@ -14,18 +14,19 @@ import (
 
 // Server is what the models are handed to.
 type Server interface {
-	// Replace makes m the model of that name, in place of the one that there is. It refuses one whose contract is not
-	// compatible, and leaves it to the caller then. What it replaces it drains and shuts down.
-	Replace(ctx context.Context, name, version string, m oip.Model) error
-	// Remove drains the model of that name and shuts it down.
-	Remove(ctx context.Context, name string) error
-	// Refused says why a version of a model does not serve; nil: there is no such reason any more.
-	Refused(name, version string, reason error)
+	// Load makes m a version of the model of its name, in place of the one that there is, and shuts that one down once its
+	// requests are answered. It refuses, and shuts down, a model whose contract breaks the callers of what serves.
+	Load(ctx context.Context, m oip.Model, version string) error
+	// Unload takes a version of a model out of service, and shuts it down likewise.
+	Unload(name, version string) error
+	// Refuse notes why what should have become a version of a model could not.
+	Refuse(name, version string, reason error)
 }
 
 // Options are what a repository is made of.
 type Options struct {
-	Roots []string // files and folders
+	Roots []string               // files and folders
+	All   func(name string) bool // whether all versions of a model serve; else the newest does
 	Poll  time.Duration
 	// Open opens a model and warms it up. It may take as long as it needs; ctx ends with the server.
 	Open func(ctx context.Context, f Found) (oip.Model, error)
@@ -38,12 +39,14 @@ type Repository struct {
 	server  Server
 
 	mu     sync.Mutex // one change at a time
-	models map[string]*state
+	models map[key]*state
 }
+
+// key is a version of a model.
+type key struct{ name, version string }
 
 // state is what became of a model.
 type state struct {
-	version string
 	stamp   string // of the files that were tried last, whether or not they serve
 	seen    string // of the files at the last look, which may still be written
 	serving bool
@@ -52,27 +55,37 @@ type state struct {
 
 // New returns a repository whose models are not loaded yet.
 func New(server Server, o Options) *Repository {
-	return &Repository{options: o, server: server, models: map[string]*state{}}
+	return &Repository{options: o, server: server, models: map[key]*state{}}
 }
 
-// Models lists what there is on disk, by name.
+// Models lists what there is on disk.
 func (r *Repository) Models() ([]Found, error) {
 	var all []Found
-	from := map[string]string{}
-	for _, root := range r.options.Roots {
-		found, err := Scan(root)
+	from := map[string]int{} // roots by name
+	for i, root := range r.options.Roots {
+		found, err := Scan(root, r.options.All)
 		if err != nil {
 			return nil, err
 		}
 		for _, f := range found {
-			if before, ok := from[f.Name]; ok {
-				return nil, fmt.Errorf("the model %q is there twice: %s and %s; rename one", f.Name, before, f.Paths[0])
+			if before, ok := from[f.Name]; ok && before != i {
+				return nil, fmt.Errorf("the model %q is there twice: in %s and in %s; rename one", f.Name, r.options.Roots[before], root)
 			}
-			from[f.Name] = f.Paths[0]
+			from[f.Name] = i
 			all = append(all, f)
 		}
 	}
 	return all, nil
+}
+
+// Names lists the models that there are on disk.
+func (r *Repository) Names() (names []string, err error) {
+	all, err := r.Models()
+	for _, f := range all {
+		names = append(names, f.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), err
 }
 
 // LoadAll loads every model, and returns the errors of all that can not be.
@@ -81,6 +94,10 @@ func (r *Repository) LoadAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return r.loadThese(ctx, all)
+}
+
+func (r *Repository) loadThese(ctx context.Context, all []Found) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var errs []error
@@ -96,34 +113,44 @@ func (r *Repository) Load(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(all, func(f Found) bool { return f.Name == name })
-	if at < 0 {
+	all = slices.DeleteFunc(all, func(f Found) bool { return f.Name != name })
+	if len(all) == 0 {
 		return oip.Errorf(oip.NotFound, "failed to load '%s': there is no such model in the repository", name)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.load(ctx, all[at])
+	return r.loadThese(ctx, all)
 }
 
 // Unload takes a model out of the server, until Load.
-func (r *Repository) Unload(ctx context.Context, name string) error {
+func (r *Repository) Unload(_ context.Context, name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.models[name]
-	if s == nil || !s.serving {
+	var errs []error
+	any := false
+	for k, s := range r.models {
+		if k.name == name && s.serving {
+			any, s.serving = true, false
+			errs = append(errs, r.server.Unload(k.name, k.version))
+		}
+		s.held = s.held || k.name == name
+	}
+	if !any {
 		return oip.Errorf(oip.NotFound, "failed to unload '%s': it is not loaded", name)
 	}
-	s.serving, s.held = false, true
-	return r.server.Remove(ctx, name)
+	return errors.Join(errs...)
+}
+
+// state returns what is known of a version.
+func (r *Repository) state(f *Found) *state {
+	k := key{f.Name, f.Version}
+	if r.models[k] == nil {
+		r.models[k] = &state{}
+	}
+	return r.models[k]
 }
 
 // load opens a model and hands it to the server.
 func (r *Repository) load(ctx context.Context, f Found) error {
-	s := r.models[f.Name]
-	if s == nil {
-		s = &state{}
-		r.models[f.Name] = s
-	}
+	s := r.state(&f)
 	s.stamp, s.seen, s.held = f.stamp, f.stamp, false
 	begun := time.Now()
 	err := f.Err
@@ -135,13 +162,23 @@ func (r *Repository) load(ctx context.Context, f Found) error {
 			s.stamp = "" // it was not the model's fault
 			return err
 		}
-		r.server.Refused(f.Name, f.Version, err)
+		r.server.Refuse(f.Name, f.Version, err)
 		r.options.Log.Error("model refused", "model", f.Name, "version", f.Version, "serving", s.serving, "reason", err)
 		return fmt.Errorf("model %q: %w", f.Name, err)
 	}
-	s.version, s.serving = f.Version, true
-	r.server.Refused(f.Name, f.Version, nil)
+	s.serving = true
 	r.options.Log.Info("model ready", "model", f.Name, "version", f.Version, "files", f.Paths, "took", time.Since(begun).Round(time.Millisecond))
+	if r.options.All(f.Name) {
+		return nil
+	}
+	for k, other := range r.models { // the newest alone serves, of those that are there
+		if k.name == f.Name && k.version != f.Version && other.serving {
+			delete(r.models, k) // it serves again if the newer ones are taken away
+			if err := r.server.Unload(k.name, k.version); err != nil {
+				r.options.Log.Error("model unloaded", "model", k.name, "version", k.version, "reason", err)
+			}
+		}
+	}
 	return nil
 }
 
@@ -155,10 +192,7 @@ func (r *Repository) open(ctx context.Context, f Found) error {
 	if now.look(""); now.stamp != f.stamp { // what was read may be half of one file and half of another
 		return errors.Join(errors.New("its files changed while they were read"), m.Shutdown(ctx))
 	}
-	if err := r.server.Replace(ctx, f.Name, f.Version, m); err != nil {
-		return errors.Join(err, m.Shutdown(ctx))
-	}
-	return nil
+	return r.server.Load(ctx, m, f.Version)
 }
 
 // Watch loads what appears or changes, and unloads what disappears, until ctx ends. Files that were not the same at two
@@ -191,14 +225,10 @@ func (r *Repository) look(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	there := map[string]bool{}
+	there, names := map[key]bool{}, map[string]bool{}
 	for _, f := range all {
-		there[f.Name] = true
-		s := r.models[f.Name]
-		if s == nil {
-			s = &state{}
-			r.models[f.Name] = s
-		}
+		there[key{f.Name, f.Version}], names[f.Name] = true, true
+		s := r.state(&f)
 		steady := s.seen == f.stamp
 		s.seen = f.stamp
 		if !steady || s.stamp == f.stamp || s.held || ctx.Err() != nil {
@@ -206,19 +236,20 @@ func (r *Repository) look(ctx context.Context) error {
 		}
 		_ = r.load(ctx, f) // logged
 	}
-	for name, s := range r.models {
+	for k, s := range r.models {
 		switch {
-		case there[name]:
+		case there[k]:
+		case names[k.name] && s.serving && !r.options.All(k.name): // another version takes its place, once it is ready
 		case s.seen != "": // it may be between two names
 			s.seen = ""
 		default:
-			delete(r.models, name)
-			r.server.Refused(name, s.version, nil)
-			if s.serving {
-				r.options.Log.Info("model unloaded: its files are gone", "model", name)
-				if err := r.server.Remove(ctx, name); err != nil && ctx.Err() == nil {
-					r.options.Log.Error("model unloaded", "model", name, "reason", err)
-				}
+			delete(r.models, k)
+			if !s.serving {
+				continue
+			}
+			r.options.Log.Info("model unloaded: its files are gone", "model", k.name, "version", k.version)
+			if err := r.server.Unload(k.name, k.version); err != nil {
+				r.options.Log.Error("model unloaded", "model", k.name, "version", k.version, "reason", err)
 			}
 		}
 	}

@@ -40,7 +40,7 @@ func TestScan(t *testing.T) {
 	require.NoError(t, os.Symlink(outside, filepath.Join(dir, "escape.popef")))
 	require.NoError(t, os.Symlink(filepath.Dir(outside), filepath.Join(dir, "escapes")))
 	require.NoError(t, os.Symlink(filepath.Join(dir, "linked", "1"), filepath.Join(dir, "linked", "2")))
-	found, err := Scan(dir)
+	found, err := Scan(dir, newest)
 	require.NoError(t, err)
 	var got []string
 	for _, f := range found {
@@ -62,13 +62,13 @@ func TestScan(t *testing.T) {
 	require.ErrorContains(t, found[0].Err, "outside of the folder that is served")
 	require.ErrorContains(t, found[1].Err, "outside of the folder that is served")
 
-	one, err := Scan(filepath.Join(dir, "flat.popef"))
+	one, err := Scan(filepath.Join(dir, "flat.popef"), newest)
 	require.NoError(t, err)
 	require.Equal(t, "flat", one[0].Name)
-	_, err = Scan(filepath.Join(dir, "nothing"))
+	_, err = Scan(filepath.Join(dir, "nothing"), newest)
 	require.Error(t, err)
 	write(t, filepath.Join(dir, "flat.onnx"), "x")
-	_, err = Scan(dir)
+	_, err = Scan(dir, newest)
 	require.ErrorContains(t, err, `the model "flat" is there twice`)
 }
 
@@ -79,30 +79,28 @@ type server struct {
 	closed  []string
 }
 
-func (s *server) Replace(_ context.Context, name, _ string, m oip.Model) error {
-	text := m.(*model).text
+func (s *server) Load(ctx context.Context, m oip.Model, version string) error {
+	text, name := m.(*model).text, m.(*model).name
 	if strings.Contains(text, "breaking") {
-		return errors.New("its contract is another")
+		return errors.Join(errors.New("its contract is another"), m.Shutdown(ctx))
 	}
-	s.serving[name] = text
+	s.serving[name+version] = text
 	return nil
 }
 
-func (s *server) Remove(_ context.Context, name string) error {
-	delete(s.serving, name)
+func (s *server) Unload(name, version string) error {
+	delete(s.serving, name+version)
 	return nil
 }
 
-func (s *server) Refused(name, _ string, reason error) {
-	delete(s.refused, name)
-	if reason != nil {
-		s.refused[name] = reason.Error()
-	}
-}
+func (s *server) Refuse(name, version string, reason error) { s.refused[name+version] = reason.Error() }
+
+func newest(string) bool { return false }
 
 // model is what is in a file.
 type model struct {
 	oip.Model
+	name   string
 	text   string
 	server *server
 }
@@ -115,7 +113,7 @@ func (m *model) Shutdown(context.Context) error {
 func start(t *testing.T, roots ...string) (*Repository, *server) {
 	s := &server{serving: map[string]string{}, refused: map[string]string{}}
 	return New(s, Options{
-		Roots: roots, Poll: time.Millisecond, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Roots: roots, All: func(name string) bool { return name == "all" }, Poll: time.Millisecond, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Open: func(_ context.Context, f Found) (oip.Model, error) {
 			var text []byte
 			for _, p := range f.Paths {
@@ -133,7 +131,7 @@ func start(t *testing.T, roots ...string) (*Repository, *server) {
 					return nil, err
 				}
 			}
-			return &model{text: string(text), server: s}, nil
+			return &model{name: f.Name, text: string(text), server: s}, nil
 		},
 	}), s
 }
@@ -146,23 +144,31 @@ func TestChanges(t *testing.T) {
 	r, s := start(t, dir)
 	ctx := context.Background()
 	require.NoError(t, r.LoadAll(ctx))
-	require.Equal(t, map[string]string{"a": "one"}, s.serving)
+	require.Equal(t, map[string]string{"a1": "one"}, s.serving)
 	for i, c := range []struct {
 		change      func()
 		first, then string // what serves after the first look and after the second
 		refused     string
 	}{
-		{func() { write(t, a, "longer") }, "a=one", "a=longer", ""},
-		{func() { write(t, filepath.Join(dir, "b", "1", "m.popef"), "b1") }, "a=longer", "a=longer b=b1", ""},
-		{func() { write(t, filepath.Join(dir, "b", "2", "m.popef"), "b2") }, "a=longer b=b1", "a=longer b=b2", ""},
-		{func() { write(t, filepath.Join(dir, "b", "3", "m.popef"), "half of it") }, "a=longer b=b2", "a=longer b=b2", "b=unexpected end of file"},
-		{func() { write(t, filepath.Join(dir, "b", "3", "m.popef"), "whole, b3") }, "a=longer b=b2", "a=longer b=whole, b3", ""},
-		{func() { write(t, a, "breaking change") }, "a=longer b=whole, b3", "a=longer b=whole, b3", "a=its contract is another"},
-		{func() { write(t, a, "back again") }, "a=longer b=whole, b3", "a=back again b=whole, b3", ""},
-		{func() { require.NoError(t, os.RemoveAll(filepath.Join(dir, "b"))) }, "a=back again b=whole, b3", "a=back again", ""},
-		{func() { write(t, a, "moving") }, "a=back again", "a=back again", "a=its files changed while they were read"},
-		{func() {}, "a=back again", "a=moved on", ""}, // what it was changed to meanwhile
+		{func() { write(t, a, "longer") }, "a1=one", "a1=longer", ""},
+		{func() { write(t, filepath.Join(dir, "b", "1", "m.popef"), "b1") }, "a1=longer", "a1=longer b1=b1", ""},
+		{func() { write(t, filepath.Join(dir, "b", "2", "m.popef"), "b2") }, "a1=longer b1=b1", "a1=longer b2=b2", ""},
+		{func() { write(t, filepath.Join(dir, "b", "3", "m.popef"), "half of it") }, "a1=longer b2=b2", "a1=longer b2=b2", "b3=unexpected end of file"},
+		{func() { write(t, filepath.Join(dir, "b", "3", "m.popef"), "whole") }, "a1=longer b2=b2", "a1=longer b3=whole", ""},
+		{func() { require.NoError(t, os.RemoveAll(filepath.Join(dir, "b", "3"))) }, "a1=longer b3=whole", "a1=longer b2=b2", ""},
+		{func() { write(t, a, "breaking change") }, "a1=longer b2=b2", "a1=longer b2=b2", "a1=its contract is another"},
+		{func() { write(t, a, "back again") }, "a1=longer b2=b2", "a1=back again b2=b2", ""},
+		{func() { require.NoError(t, os.RemoveAll(filepath.Join(dir, "b"))) }, "a1=back again b2=b2", "a1=back again", ""},
+		{func() { write(t, a, "moving") }, "a1=back again", "a1=back again", "a1=its files changed while they were read"},
+		{func() {}, "a1=back again", "a1=moved on", ""}, // what it was changed to meanwhile
+		{func() {
+			for _, v := range []string{"1", "2", "3"} {
+				write(t, filepath.Join(dir, "all", v, "m.popef"), "v"+v)
+			}
+		}, "a1=moved on", "a1=moved on all1=v1 all2=v2 all3=v3", ""},
+		{func() { require.NoError(t, os.RemoveAll(filepath.Join(dir, "all", "2"))) }, "a1=moved on all1=v1 all2=v2 all3=v3", "a1=moved on all1=v1 all3=v3", ""},
 	} {
+		clear(s.refused)
 		c.change()
 		require.NoError(t, r.look(ctx))
 		require.Equal(t, c.first, text(s.serving), "step %d", i)
@@ -171,11 +177,11 @@ func TestChanges(t *testing.T) {
 		require.Equal(t, c.refused, text(s.refused), "step %d", i)
 	}
 	require.Equal(t, []string{"breaking change", "moving"}, s.closed)
-	before := s.serving["a"]
+	before := s.serving["a1"]
 	for range 3 {
 		require.NoError(t, r.look(ctx))
 	}
-	require.Equal(t, before, s.serving["a"])
+	require.Equal(t, before, s.serving["a1"])
 }
 
 func text(m map[string]string) string {
@@ -196,7 +202,7 @@ func TestExplicit(t *testing.T) {
 	require.ErrorContains(t, r.Load(ctx, "../a"), "there is no such model")
 	require.ErrorContains(t, r.Unload(ctx, "a"), "not loaded")
 	require.NoError(t, r.Load(ctx, "a"))
-	require.Equal(t, "a=one", text(s.serving))
+	require.Equal(t, "a1=one", text(s.serving))
 	require.NoError(t, r.Unload(ctx, "a"))
 	require.Empty(t, s.serving)
 	for range 3 {
@@ -204,7 +210,7 @@ func TestExplicit(t *testing.T) {
 	}
 	require.Empty(t, s.serving, "what was unloaded stays so")
 	require.NoError(t, r.Load(ctx, "a"))
-	require.Equal(t, "a=one", text(s.serving))
+	require.Equal(t, "a1=one", text(s.serving))
 }
 
 // TestWatch sees a change without being asked, and ends with its context.
@@ -221,7 +227,7 @@ func TestWatch(t *testing.T) {
 	require.Eventually(t, func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return s.serving["a"] == "other"
+		return s.serving["a1"] == "other"
 	}, 10*time.Second, time.Millisecond)
 	cancel()
 	<-over

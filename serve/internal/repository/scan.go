@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// Found is a model as it lies on disk: the newest of its versions.
+// Found is a version of a model as it lies on disk.
 type Found struct {
 	Name    string
 	Version string   // the number of its folder, "1" of a file without one
@@ -39,8 +39,9 @@ func BaseName(path string) string {
 
 // Scan lists the models of a file or folder, by name. A file is a model of its own name. In a folder are files, and folders
 // that are called as their model: with its files in them, or a folder for each version, which is a
-// number. What begins with a dot is none. Links that lead out of a folder are refused, each as the model that it would be.
-func Scan(root string) ([]Found, error) {
+// number: the newest of them is the model, or all are, if all says so of that name. What begins with a dot is none. Links that lead
+// out of a folder are refused, each as the model that it would be.
+func Scan(root string, all func(name string) bool) ([]Found, error) {
 	st, err := os.Stat(root)
 	if err != nil {
 		return nil, err
@@ -58,30 +59,30 @@ func Scan(root string) ([]Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []Found
+	var out []Found
 	for _, e := range entries {
 		path := filepath.Join(root, e.Name())
 		switch {
 		case strings.HasPrefix(e.Name(), "."):
 		case isDir(path, e):
 			if err := within(real, path); err != nil {
-				all = append(all, Found{Name: e.Name(), Version: "1", Paths: []string{path}, Err: err, stamp: err.Error()})
-			} else if f, ok := folder(real, path); ok {
-				all = append(all, f)
+				out = append(out, Found{Name: e.Name(), Version: "1", Paths: []string{path}, Err: err, stamp: err.Error()})
+			} else {
+				out = append(out, folder(real, path, all(e.Name()))...)
 			}
 		case isModel(e.Name()):
 			f := Found{Name: BaseName(e.Name()), Version: "1", Paths: []string{path}}
 			f.look(real)
-			all = append(all, f)
+			out = append(out, f)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Found) int { return strings.Compare(a.Name, b.Name) })
-	for i := 1; i < len(all); i++ {
-		if all[i].Name == all[i-1].Name {
-			return nil, fmt.Errorf("%s: the model %q is there twice: %s and %s; remove one", root, all[i].Name, all[i-1].Paths[0], all[i].Paths[0])
+	slices.SortStableFunc(out, func(a, b Found) int { return strings.Compare(a.Name, b.Name) })
+	for i := 1; i < len(out); i++ {
+		if a, b := &out[i-1], &out[i]; a.Name == b.Name && a.Version == b.Version {
+			return nil, fmt.Errorf("%s: the model %q is there twice: %s and %s; remove one", root, a.Name, a.Paths[0], b.Paths[0])
 		}
 	}
-	return all, nil
+	return out, nil
 }
 
 // isDir reports whether an entry is a folder, or a link to one.
@@ -93,44 +94,55 @@ func isDir(path string, e fs.DirEntry) bool {
 	return err == nil && st.IsDir()
 }
 
-// folder returns the model of a folder, if there is one in it.
-func folder(real, dir string) (Found, bool) {
-	f := Found{Name: filepath.Base(dir), Version: "1"}
+// folder returns the model of a folder, in its newest version or in all, if there is one in it.
+func folder(real, dir string, all bool) []Found {
+	name := filepath.Base(dir)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		f.Err, f.stamp = err, err.Error()
-		return f, true
+		return []Found{{Name: name, Version: "1", Paths: []string{dir}, Err: err, stamp: err.Error()}}
 	}
-	newest := int64(0)
+	var versions []int64
 	for _, e := range entries {
-		if n, ok := versionOf(e.Name()); ok && n > newest && isDir(filepath.Join(dir, e.Name()), e) {
-			newest = n
+		if n, ok := versionOf(e.Name()); ok && isDir(filepath.Join(dir, e.Name()), e) {
+			versions = append(versions, n)
 		}
 	}
-	if newest > 0 {
-		f.Version = strconv.FormatInt(newest, 10)
-		dir = filepath.Join(dir, f.Version)
-		if entries, err = os.ReadDir(dir); err != nil {
-			f.Err, f.stamp = err, err.Error()
-			return f, true
+	if len(versions) == 0 {
+		f := inside(real, dir, Found{Name: name, Version: "1"}, entries)
+		if len(f.Paths) == 0 {
+			return nil // a folder of something else, such as testdata
 		}
+		return []Found{f}
 	}
+	slices.Sort(versions)
+	if !all {
+		versions = versions[len(versions)-1:]
+	}
+	var out []Found
+	for _, n := range versions {
+		f := Found{Name: name, Version: strconv.FormatInt(n, 10)}
+		at := filepath.Join(dir, f.Version)
+		entries, err := os.ReadDir(at)
+		if f = inside(real, at, f, entries); len(f.Paths) == 0 {
+			if f.Paths, f.Err = []string{at}, err; err == nil {
+				f.Err = fmt.Errorf("%s: there is no .popef or .onnx file in it", at)
+			}
+			f.stamp = f.Err.Error()
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// inside gives f the files of a folder.
+func inside(real, dir string, f Found, entries []fs.DirEntry) Found {
 	for _, e := range entries {
 		if isModel(e.Name()) {
 			f.Paths = append(f.Paths, filepath.Join(dir, e.Name()))
 		}
 	}
-	if len(f.Paths) == 0 {
-		if newest == 0 {
-			return f, false // a folder of something else, such as testdata
-		}
-		f.Paths = []string{dir}
-		f.Err = fmt.Errorf("%s: there is no .popef or .onnx file in it", dir)
-		f.stamp = f.Err.Error()
-		return f, true
-	}
 	f.look(real)
-	return f, true
+	return f
 }
 
 // versionOf returns the number that a folder of a version is called.
