@@ -1,6 +1,7 @@
 package dynamic
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt/genrt"
-	"github.com/popefgen/popefgen/serve/internal/wire"
 	"github.com/popefgen/popefgen/serve/oip"
 )
 
@@ -27,7 +27,6 @@ type shape struct {
 // tensor is an input or output in memory.
 type tensor struct {
 	elem   int   // bytes of an element of its slice: of all axes behind the last open one; of samples those of one
-	fixed  int   // elements of the slice for each of the open axes' elements
 	open   []int // by axis: the field with its size, -1 of a fixed one; nil if all are fixed
 	fields int   // how many fields
 	axis   []int // by field: the first axis that it is of
@@ -39,48 +38,32 @@ type tensor struct {
 
 // shapeOf decides about a model.
 func shapeOf(ctx context.Context, m *popef.Model, o *options) (*shape, error) {
-	refuse := func(format string, args ...any) error {
-		return fmt.Errorf("%s: %w: "+format, append([]any{o.name, ErrUnserved}, args...)...)
-	}
 	p, err := planOf(ctx, m, o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.name, err)
+		return nil, fmt.Errorf("%s: %w: %w", o.name, ErrUnserved, err)
 	}
-	switch {
-	case p.Branches != nil:
-		var names []string
-		for _, b := range p.Branches {
-			names = append(names, fmt.Sprintf("%q", b.Name))
-		}
-		return nil, refuse("it has several main programs that are models of their own, %s; serve the files of which it was made", strings.Join(names, ", "))
-	case len(p.LoadInputs) > 0:
+	if len(p.LoadInputs) > 0 {
 		a := p.Anchors[p.LoadInputs[0].Anchor]
-		return nil, refuse("its file has no data for anchor %q (%s), which the model reads once, before the first request; store the data in the file", a.Name, a.Info)
-	case len(p.Inputs) == 0 && len(p.Outputs) == 0:
-		return nil, refuse("it has neither inputs nor outputs of a run")
-	case len(p.Inputs) > wire.MaxTensors || len(p.Outputs) > wire.MaxTensors:
-		return nil, refuse("it has %d inputs and %d outputs, and requests name at most %d of each", len(p.Inputs), len(p.Outputs), wire.MaxTensors)
+		return nil, fmt.Errorf("%s: %w: its file has no data for anchor %q (%s), which the model reads once, before the first request; store the data in the file", o.name, ErrUnserved, a.Name, a.Info)
 	}
 	s := &shape{
-		spec:    oip.Spec{Name: o.name, Contract: p.ContractText},
+		spec:    oip.Spec{Name: o.name, Contract: p.ContractText, Samples: int(p.Serve.Samples)},
 		rt:      &genrt.Spec{Package: o.name, Contract: p.ContractText, Iterations: p.DeviceIterations, QueueDepth: p.QueueDepth, Batch: int(p.BatchSize)},
 		several: p.Family != nil,
 	}
-	if p.BatchSize > 0 {
-		s.spec.Samples = int(p.BatchSize) * p.DeviceIterations
-	}
 	for _, group := range []struct {
 		fields []plan.Field
+		served []plan.ServedTensor
 		role   contract.Role
 		to     *[]oip.Tensor
 		mem    *[]tensor
-	}{{p.Inputs, contract.RunInput, &s.spec.Inputs, &s.ins}, {p.Outputs, contract.RunOutput, &s.spec.Outputs, &s.outs}} {
-		for _, f := range group.fields {
+	}{{p.Inputs, p.Serve.Inputs, contract.RunInput, &s.spec.Inputs, &s.ins}, {p.Outputs, p.Serve.Outputs, contract.RunOutput, &s.spec.Outputs, &s.outs}} {
+		for i, f := range group.fields {
 			a, t := &p.Anchors[f.Anchor], &p.Tensors[f.Tensor]
-			x, mem := s.tensor(p, f)
+			x, mem := tensorOf(p, f, &group.served[i])
 			x.Labels = o.labels[x.Name]
 			*group.to, *group.mem = append(*group.to, x), append(*group.mem, mem)
-			spec := genrt.AnchorSpec{Name: a.Name, Handle: a.Handle, GoName: a.Memory, Role: group.role, Bytes: int(t.Bytes), Blocks: int(t.Blocks)}
+			spec := genrt.AnchorSpec{Name: a.Name, Handle: a.Handle, GoName: x.Name, Role: group.role, Bytes: int(t.Bytes), Blocks: int(t.Blocks)}
 			for _, open := range t.Open {
 				spec.Open = append(spec.Open, genrt.OpenAxis{Axis: open.Axis, Name: t.Fields[open.Field].Name})
 			}
@@ -98,13 +81,13 @@ func shapeOf(ctx context.Context, m *popef.Model, o *options) (*shape, error) {
 // planOf returns the plan of the package that would be generated, in which the first dimension counts samples wherever that
 // is proven, or said.
 func planOf(ctx context.Context, m *popef.Model, o *options) (*plan.Plan, error) {
-	opts := plan.Options{Context: ctx, Package: "served", ModelBase: "model.popef", NoQueues: true, BatchDim: o.batchDim}
+	opts := plan.Options{Context: ctx, Package: "served", ModelBase: "model.popef", NoQueues: true, Serve: true, BatchDim: o.batchDim}
 	p, err := plan.Build(m, opts, nil)
 	if err != nil {
 		return nil, err
 	}
-	if p.BatchSize > 0 && p.Family != nil && !firstOf(p) {
-		p.BatchSize = 0 // requests count samples along the first axis; the sizes themselves are served
+	if p.Serve.Samples == 0 {
+		p.BatchSize = 0 // requests are whole runs: each of a size
 	}
 	if o.batchDim != nil || p.Family != nil || p.Branches != nil || p.DeviceIterations > 1 || !portable(m) || !batched(p) {
 		return p, nil
@@ -114,16 +97,6 @@ func planOf(ctx context.Context, m *popef.Model, o *options) (*plan.Plan, error)
 		return counted, nil
 	}
 	return p, ctx.Err()
-}
-
-// firstOf reports whether the open dimension of a family is the first of all inputs and outputs.
-func firstOf(p *plan.Plan) bool {
-	for _, f := range slices.Concat(p.Inputs, p.Outputs) {
-		if t := &p.Tensors[f.Tensor]; len(t.Open) != 1 || t.Open[0].Axis != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // batched reports whether the first dimension of all inputs and outputs may count more than one sample.
@@ -148,65 +121,30 @@ func portable(m *popef.Model) bool {
 	return err == nil && ipu.Identify(data) == ipu.FormatPortable
 }
 
-// tensor describes a field for requests, and in memory.
-func (s *shape) tensor(p *plan.Plan, f plan.Field) (oip.Tensor, tensor) {
+// tensorOf describes a field for requests, and in memory.
+func tensorOf(p *plan.Plan, f plan.Field, served *plan.ServedTensor) (oip.Tensor, tensor) {
 	a, t, c := &p.Anchors[f.Anchor], &p.Tensors[f.Tensor], &p.Contract
-	of := c.Fields[f.Anchor]
-	x := oip.Tensor{Name: a.Memory, Type: DataType(of.Info.DataType)}
-	mem := tensor{elem: int(t.Bytes), fixed: 1, elemType: of.Info.DataType}
+	x := oip.Tensor{Name: cmp.Or(a.Handle, a.Name), Type: oip.ParseDataType(strings.ToUpper(served.Type)), Shape: slices.Clone(served.Shape), Max: slices.Clone(served.Max)}
+	mem := tensor{elem: int(t.Bytes), elemType: c.Fields[f.Anchor].Info.DataType, least: slices.Clone(x.Shape)}
 	switch {
+	case p.Serve.Samples > 0:
+		if !t.IsOpen() {
+			mem.elem /= int(p.BatchSize)
+		}
+		mem.least[0] = 1
 	case t.IsOpen():
-		mem.open, mem.fields, mem.axis = make([]int, len(of.Axes)), len(t.Fields), make([]int, len(t.Fields))
+		mem.open, mem.fields, mem.axis = make([]int, len(x.Shape)), len(t.Fields), make([]int, len(t.Fields))
 		for i := range mem.open {
 			mem.open[i] = -1
 		}
 		for _, open := range slices.Backward(t.Open) {
 			mem.open[open.Axis], mem.axis[open.Field] = open.Field, open.Axis
 		}
-		for _, l := range t.Lead {
-			if l.Field < 0 {
-				mem.fixed *= int(l.Size)
-			}
-		}
-		for i := range of.Axes {
-			size, most := int64(-1), int64(0)
-			for k := range c.Members {
-				most = max(most, c.Shape(f.Anchor, k)[i])
-			}
-			if len(c.Members) == 0 { // only data decides sizes
-				most = of.Axes[i].Size
-			}
-			if mem.open[i] < 0 {
-				size = most
-			}
-			x.Shape, x.Max = append(x.Shape, size), append(x.Max, most)
-		}
+		mem.least = slices.Clone(x.Max) // if only data decides
 		if len(c.Members) > 0 {
 			mem.least = c.Shape(f.Anchor, 0)
 		}
-	case p.BatchSize > 0:
-		n := p.BatchSize * int64(p.DeviceIterations)
-		x.Shape = append([]int64{-1}, t.SampleShape...)
-		x.Max = append([]int64{n}, t.SampleShape...)
-		mem.elem = int(t.Bytes / p.BatchSize)
-	default:
-		x.Shape = slices.Clone(t.Shape)
-		if f.Iterated {
-			x.Shape = append([]int64{int64(p.DeviceIterations)}, x.Shape...)
-			mem.elem *= p.DeviceIterations
-		}
 	}
 	mem.bytes = int(x.MaxBytes())
-	if mem.least == nil {
-		mem.least = slices.Clone(x.Shape)
-	}
-	if p.BatchSize > 0 {
-		mem.least[0] = 1
-	}
-	for i, n := range mem.least {
-		if n < 0 {
-			mem.least[i] = x.Max[i] // only data decides it
-		}
-	}
 	return x, mem
 }
