@@ -67,7 +67,7 @@ func WithDrain(delay, limit time.Duration) Option {
 
 // Handler returns the handler of REST, for programs that have an HTTP server of their own. Such a program
 // calls Run too, which makes the server ready, or serves the handler alone and is never asked whether it is.
-func (s *Server) Handler() http.Handler { return rest.New(s.core) }
+func (s *Server) Handler() http.Handler { return rest.New(s.core, s.rest) }
 
 // Run serves until ctx ends, drains as [WithDrain] says, closes the models and returns nil. If a listener fails it
 // closes all and returns that error. It is called once.

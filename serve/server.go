@@ -10,11 +10,14 @@
 package serve
 
 import (
+	"fmt"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/popefgen/popefgen/serve/access"
 	"github.com/popefgen/popefgen/serve/internal/core"
+	"github.com/popefgen/popefgen/serve/internal/rest"
 	"github.com/popefgen/popefgen/serve/oip"
 )
 
@@ -25,6 +28,7 @@ type Server struct {
 	endpoints    []listening
 	delay, limit time.Duration // of a drain
 	tls          *TLS
+	rest         rest.Options
 }
 
 // Option is an option of [New].
@@ -35,6 +39,35 @@ func WithModel(m oip.Model) Option {
 	return func(s *Server) error {
 		_, err := s.core.Add(m)
 		return err
+	}
+}
+
+// WithServerName says what the metadata of the server calls it and its version. Some clients of other servers want the name
+// "triton". The default is popefgen.
+func WithServerName(name, version string) Option {
+	return func(s *Server) error {
+		s.rest.Name, s.rest.Version = name, version
+		return nil
+	}
+}
+
+// WithMetrics has h answer /metrics.
+func WithMetrics(h http.Handler) Option {
+	return func(s *Server) error {
+		s.rest.Metrics = h
+		return nil
+	}
+}
+
+// WithRate says how many bytes of a body a second clients of REST have to send at least, and take of an answer, on average after the first
+// grace. The default is 64 KiB and 5 seconds.
+func WithRate(bytes int64, grace time.Duration) Option {
+	return func(s *Server) error {
+		if bytes <= 0 || grace <= 0 {
+			return fmt.Errorf("serve: a body comes at %d bytes a second after %v: want both above 0", bytes, grace)
+		}
+		s.rest.Rate, s.rest.Grace = bytes, grace
+		return nil
 	}
 }
 

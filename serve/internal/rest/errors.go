@@ -1,0 +1,86 @@
+package rest
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/popefgen/popefgen/serve/oip"
+)
+
+// failed is the answer to a request that failed.
+type failed struct {
+	Error    string `json:"error"`
+	Code     string `json:"code"`               // gRPC's name of it, which says more than the status
+	Contract string `json:"contract,omitempty"` // of the server's model, if the client has another one
+}
+
+// errBody is the error of a body that could not be read.
+var errBody = oip.Errorf(oip.InvalidArgument, "the request's body could not be read: the connection ended, or its length is not as its header says")
+
+// fail answers with an error.
+func (h *handler) fail(q *request, err error) {
+	var e *oip.Error
+	switch {
+	case errors.As(err, &e):
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		e = oip.Errorf(oip.Deadline, "the request's body came at less than %d bytes a second", h.options.Rate)
+		h.failStatus(q, e, http.StatusRequestTimeout)
+		return
+	default:
+		e = &oip.Error{Code: oip.Internal, Text: "the server failed", Cause: err}
+	}
+	h.failStatus(q, e, e.Code.HTTP())
+}
+
+func (h *handler) failStatus(q *request, e *oip.Error, status int) {
+	header := q.w.Header()
+	switch e.Code {
+	case oip.Exhausted:
+		header.Set("Retry-After", retryAfter(max(e.RetryAfter, 1)))
+	case oip.Unavailable:
+		header.Set("Retry-After", retryAfter(max(e.RetryAfter, 1)))
+	case oip.Unauthenticated:
+		header.Set("WWW-Authenticate", "Bearer")
+	case oip.Unsupported:
+		header.Set("Accept-Encoding", "gzip, deflate")
+	}
+	if status == http.StatusRequestEntityTooLarge || status == http.StatusRequestTimeout {
+		header.Set("Connection", "close") // or net/http would read what is left of the body
+	}
+	text, err := json.Marshal(failed{e.Text, e.Code.String(), e.Contract})
+	if err != nil {
+		text = []byte(`{"error":"the server failed","code":"INTERNAL"}`)
+	}
+	h.text(q, status, text)
+}
+
+// retryAfter returns whole seconds, at least 1.
+func retryAfter(d time.Duration) string {
+	return strconv.Itoa(max(1, int(math.Ceil(d.Seconds()))))
+}
+
+// text answers with JSON that is there already.
+func (h *handler) text(q *request, status int, text []byte) {
+	h.reply(q, len(text))
+	header := q.w.Header()
+	header["Content-Type"] = typeJSON
+	header["Content-Length"] = h.lengths.of(len(text))
+	header["X-Content-Type-Options"] = noSniff
+	q.w.WriteHeader(status)
+	_, _ = q.w.Write(text) // the client is gone if it fails
+}
+
+// json answers with a value.
+func (h *handler) json(q *request, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	h.text(q, http.StatusOK, text)
+	return nil
+}
