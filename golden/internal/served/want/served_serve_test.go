@@ -19,3 +19,8 @@ func TestServed(t *testing.T) {
 func TestServedAllocatesNothing(t *testing.T) {
 	servetest.AllocatesNothing(t, Served(open(t)))
 }
+
+// FuzzServed reads any bytes as a request.
+func FuzzServed(f *testing.F) {
+	servetest.Fuzz(f, Served(open(f)))
+}
