@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/bench"
+	"github.com/popefgen/popefgen/internal/chromium"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -82,169 +83,169 @@ const lowContrast = `(() => {
 const visibleNow = `[...popefgenViewers.get(%q).svg.querySelectorAll('.box')].filter(e => !e.closest('[display=none]')).length`
 
 func TestPageInChromium(t *testing.T) {
-	b := newBrowser(t)
+	b := chromium.New(t)
 	m := digitsModel(t)
 	path := file(t, Options{Model: m, Bench: profileOf(t, m)})
-	b.open(path, 1400, 900)
-	b.screenshot("digits-light")
+	b.Open("file://"+path, 1400, 900)
+	b.Screenshot("digits-light")
 
 	var placed struct {
 		Boxes int
 		Off   []string
 	}
-	b.eval(fmt.Sprintf(sameAsDrawn, "view0a"), &placed)
+	b.Eval(fmt.Sprintf(sameAsDrawn, "view0a"), &placed)
 	require.Empty(t, placed.Off)
 	require.Greater(t, placed.Boxes, 10)
 
 	// Search finds a node, Enter goes there, the panel tells of it.
-	b.eval(`(() => { const s = document.querySelector('#view0a .search'); s.value = 'maxpool'; s.dispatchEvent(new Event('input')); })()`, nil)
+	b.Eval(`(() => { const s = document.querySelector('#view0a .search'); s.value = 'maxpool'; s.dispatchEvent(new Event('input')); })()`, nil)
 	var found string
-	b.eval(`document.querySelector('#view0a .found').textContent`, &found)
+	b.Eval(`document.querySelector('#view0a .found').textContent`, &found)
 	require.Equal(t, "1 box", found)
-	b.eval(`document.querySelector('#view0a .search').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'}))`, nil)
+	b.Eval(`document.querySelector('#view0a .search').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'}))`, nil)
 	var told string
-	b.eval(`document.querySelector('#view0a .details').textContent`, &told)
+	b.Eval(`document.querySelector('#view0a .details').textContent`, &told)
 	require.Contains(t, told, "MaxPool")
 	require.Contains(t, told, "kernel2x2stride2time")
 	require.Contains(t, told, "outputs")
 
 	// Colours by time, a link from a table.
-	b.eval(`document.querySelector('#time [data-go]').click()`, nil)
+	b.Eval(`document.querySelector('#time [data-go]').click()`, nil)
 	var chosen int
-	b.eval(`document.querySelectorAll('.chosen').length`, &chosen)
+	b.Eval(`document.querySelectorAll('.chosen').length`, &chosen)
 	require.Equal(t, 1, chosen)
-	b.eval(`document.querySelector('#view0a [data-do=heat]').click()`, nil)
-	b.screenshot("digits-heat")
+	b.Eval(`document.querySelector('#view0a [data-do=heat]').click()`, nil)
+	b.Screenshot("digits-heat")
 
 	// Keys: an arrow chooses the box below.
 	var before, after int
-	b.eval(`popefgenViewers.get('view0a').choose(1, true) || 1`, &before)
-	b.eval(`(() => { document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowDown', bubbles: true})); return popefgenViewers.get('view0a').chosen; })()`, &after)
+	b.Eval(`popefgenViewers.get('view0a').choose(1, true) || 1`, &before)
+	b.Eval(`(() => { document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowDown', bubbles: true})); return popefgenViewers.get('view0a').chosen; })()`, &after)
 	require.NotEqual(t, before, after)
 
 	contrasts := func() {
 		t.Helper()
 		var low []string
-		b.eval(lowContrast, &low)
+		b.Eval(lowContrast, &low)
 		require.Empty(t, low)
 	}
 	contrasts()
 
 	// Dark and on paper.
 	var light, dark string
-	b.eval(`getComputedStyle(document.body).backgroundColor`, &light)
-	b.dark(true)
-	b.open(path, 1400, 900)
-	b.eval(`getComputedStyle(document.body).backgroundColor`, &dark)
+	b.Eval(`getComputedStyle(document.body).backgroundColor`, &light)
+	b.Dark(true)
+	b.Open("file://"+path, 1400, 900)
+	b.Eval(`getComputedStyle(document.body).backgroundColor`, &dark)
 	require.NotEqual(t, light, dark)
-	b.screenshot("digits-dark")
+	b.Screenshot("digits-dark")
 	contrasts()
-	b.dark(false)
+	b.Dark(false)
 	for _, section := range []string{"flow", "memory", "time", "weights"} {
-		b.eval(fmt.Sprintf(`document.getElementById(%q).scrollIntoView()`, section), nil)
-		b.screenshot("digits-light-" + section)
+		b.Eval(fmt.Sprintf(`document.getElementById(%q).scrollIntoView()`, section), nil)
+		b.Screenshot("digits-light-" + section)
 	}
-	b.paper("digits")
-	require.Empty(t, b.errors)
+	b.Paper("digits")
+	require.Empty(t, b.Errors)
 }
 
 func TestPassesInChromium(t *testing.T) {
-	b := newBrowser(t)
+	b := chromium.New(t)
 	after := residual(2, 10, slashed)
 	after.Passes = []graph.PassReport{{Name: "join", Before: 19, After: 13, Rewrites: []graph.Rewrite{{What: "joined", Count: 6}}}, {Name: "idle", Before: 13, After: 13}}
 	path := file(t, Options{Model: Model{Name: "m.popef", Model: modelOf(t, after), Before: residual(3, 10, slashed)}})
-	b.open(path, 1200, 800)
+	b.Open("file://"+path, 1200, 800)
 	var text string
-	b.eval(`document.querySelector('details.passes').open ? 'open' : document.querySelector('.passes p').textContent`, &text)
+	b.Eval(`document.querySelector('details.passes').open ? 'open' : document.querySelector('.passes p').textContent`, &text)
 	require.Equal(t, "join 19 → 13 · nothing by idle", text, "what the passes did is there, folded away")
-	b.eval(`document.querySelector('[data-view=view0b]').click()`, nil)
+	b.Eval(`document.querySelector('[data-view=view0b]').click()`, nil)
 	var ok bool
-	b.eval(`document.getElementById('view0a').hidden && !document.getElementById('view0b').hidden`, &ok)
+	b.Eval(`document.getElementById('view0a').hidden && !document.getElementById('view0b').hidden`, &ok)
 	require.True(t, ok)
 	var boxes [2]int
-	b.eval(fmt.Sprintf("["+visibleNow+", "+visibleNow+"]", "view0a", "view0b"), &boxes)
+	b.Eval(fmt.Sprintf("["+visibleNow+", "+visibleNow+"]", "view0a", "view0b"), &boxes)
 	require.Less(t, boxes[0], boxes[1])
-	b.screenshot("passes")
-	require.Empty(t, b.errors)
+	b.Screenshot("passes")
+	require.Empty(t, b.Errors)
 }
 
 func TestLargeGraphInChromium(t *testing.T) {
-	b := newBrowser(t)
+	b := chromium.New(t)
 	for name, naming := range map[string]func(int, string) string{"named": slashed, "flat": flat} {
 		e := residual(120, 10, naming)
 		require.Greater(t, len(e.Graphs[0].Nodes), 700)
 		start := time.Now()
 		path := file(t, Options{Model: Model{Name: name + ".popef", Model: modelOf(t, e)}})
 		wrote := time.Since(start)
-		took := b.open(path, 1400, 900)
+		took := b.Open("file://"+path, 1400, 900)
 		var seen, most, least int
-		b.eval(fmt.Sprintf(visibleNow, "view0a"), &seen)
+		b.Eval(fmt.Sprintf(visibleNow, "view0a"), &seen)
 		require.LessOrEqual(t, seen, visibleBoxes+1)
-		b.screenshot("large-" + name)
+		b.Screenshot("large-" + name)
 		var ms float64
-		b.eval(`(() => { const t = performance.now(); popefgenViewers.get('view0a').foldAll(false); return performance.now() - t; })()`, &ms)
-		b.eval(fmt.Sprintf(visibleNow, "view0a"), &most)
+		b.Eval(`(() => { const t = performance.now(); popefgenViewers.get('view0a').foldAll(false); return performance.now() - t; })()`, &ms)
+		b.Eval(fmt.Sprintf(visibleNow, "view0a"), &most)
 		require.Greater(t, most, 720)
-		b.screenshot("large-" + name + "-open")
-		b.eval(`document.querySelector('#view0a [data-do=fold]').click()`, nil)
-		b.eval(fmt.Sprintf(visibleNow, "view0a"), &least)
+		b.Screenshot("large-" + name + "-open")
+		b.Eval(`document.querySelector('#view0a [data-do=fold]').click()`, nil)
+		b.Eval(fmt.Sprintf(visibleNow, "view0a"), &least)
 		require.Less(t, least, most/10)
 		// A node inside of what is folded is found, and unfolded.
-		b.eval(`(() => { const s = document.querySelector('#view0a .search'); s.value = 'softmax 77'; s.dispatchEvent(new Event('input')); s.value = 'softmax'; s.dispatchEvent(new Event('input'));
+		b.Eval(`(() => { const s = document.querySelector('#view0a .search'); s.value = 'softmax 77'; s.dispatchEvent(new Event('input')); s.value = 'softmax'; s.dispatchEvent(new Event('input'));
 			s.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'})); })()`, nil)
 		var chosen int
-		b.eval(`[...document.querySelectorAll('.chosen')].filter(e => !e.closest('[display=none]')).length`, &chosen)
+		b.Eval(`[...document.querySelectorAll('.chosen')].filter(e => !e.closest('[display=none]')).length`, &chosen)
 		require.Equal(t, 1, chosen)
-		b.screenshot("large-" + name + "-found")
-		require.Empty(t, b.errors)
+		b.Screenshot("large-" + name + "-found")
+		require.Empty(t, b.Errors)
 		t.Logf("%s: %d operators: written in %v, shown in %v, unfolded in %.0f ms", name, len(e.Graphs[0].Nodes), wrote, took, ms)
 	}
 }
 
 func TestComparisonInChromium(t *testing.T) {
-	b := newBrowser(t)
+	b := chromium.New(t)
 	changed := residual(6, 11, slashed)
 	changed.Graphs[0].Nodes[3].Op = &graph.Unary{Fn: graph.Tanh}
 	old := Model{Name: "old.popef", Model: modelOf(t, residual(5, 10, slashed))}
 	new := Model{Name: "new.popef", Model: modelOf(t, changed)}
 	path := file(t, Options{Model: new, Old: &old, Verdict: verdictOf(old, new)})
 	for _, dark := range []bool{false, true} {
-		b.dark(dark)
-		b.open(path, 1500, 1000)
-		b.eval(`scrollTo(0, 0)`, nil)
-		b.screenshot(fmt.Sprintf("comparison-dark-%v", dark))
-		b.eval(`document.getElementById('graph').scrollIntoView()`, nil)
-		b.screenshot(fmt.Sprintf("comparison-graph-dark-%v", dark))
+		b.Dark(dark)
+		b.Open("file://"+path, 1500, 1000)
+		b.Eval(`scrollTo(0, 0)`, nil)
+		b.Screenshot(fmt.Sprintf("comparison-dark-%v", dark))
+		b.Eval(`document.getElementById('graph').scrollIntoView()`, nil)
+		b.Screenshot(fmt.Sprintf("comparison-graph-dark-%v", dark))
 	}
 	var text string
-	b.eval(`document.getElementById('differences').textContent`, &text)
+	b.Eval(`document.getElementById('differences').textContent`, &text)
 	require.Contains(t, text, "breaking")
 	require.Contains(t, text, "[1 11]")
 	// Choosing a box shows its counterpart in the other graph.
 	var peers int
-	b.eval(`(() => { const v = popefgenViewers.get('view1a'); v.choose(v.boxes.findIndex(b => b.n === 'head'), true); return document.querySelectorAll('#view0a .peer').length; })()`, &peers)
+	b.Eval(`(() => { const v = popefgenViewers.get('view1a'); v.choose(v.boxes.findIndex(b => b.n === 'head'), true); return document.querySelectorAll('#view0a .peer').length; })()`, &peers)
 	require.Equal(t, 1, peers)
-	b.dark(false)
-	b.paper("comparison")
-	require.Empty(t, b.errors)
+	b.Dark(false)
+	b.Paper("comparison")
+	require.Empty(t, b.Errors)
 }
 
 // Names in a model must not become markup, script or style.
 func TestHostileNamesInChromium(t *testing.T) {
-	b := newBrowser(t)
+	b := chromium.New(t)
 	path := file(t, hostileOptions(t))
-	b.open(path, 1200, 800)
+	b.Open("file://"+path, 1200, 800)
 	var owned, dialogs int
-	b.eval(`window.owned === undefined ? 0 : 1`, &owned)
+	b.Eval(`window.owned === undefined ? 0 : 1`, &owned)
 	require.Zero(t, owned)
-	b.eval(`document.querySelectorAll('img, iframe, script[src], object, b, svg[onload]').length`, &dialogs)
+	b.Eval(`document.querySelectorAll('img, iframe, script[src], object, b, svg[onload]').length`, &dialogs)
 	require.Zero(t, dialogs)
-	b.eval(`(() => { const v = popefgenViewers.get('view0a'); v.foldAll(false); v.boxes.forEach((_, i) => { if (i) v.tell(i); }); v.search('script'); v.next(1); v.choose(1, true); return window.owned === undefined ? 0 : 1; })()`, &owned)
+	b.Eval(`(() => { const v = popefgenViewers.get('view0a'); v.foldAll(false); v.boxes.forEach((_, i) => { if (i) v.tell(i); }); v.search('script'); v.next(1); v.choose(1, true); return window.owned === undefined ? 0 : 1; })()`, &owned)
 	require.Zero(t, owned)
-	b.eval(`document.querySelectorAll('img, iframe, script[src], object, b').length`, &dialogs)
+	b.Eval(`document.querySelectorAll('img, iframe, script[src], object, b').length`, &dialogs)
 	require.Zero(t, dialogs)
-	b.screenshot("hostile")
-	require.Empty(t, b.errors)
+	b.Screenshot("hostile")
+	require.Empty(t, b.Errors)
 }
 
 var hostileNames = []string{

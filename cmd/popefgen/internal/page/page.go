@@ -24,6 +24,8 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/popef/family"
+
+	"github.com/popefgen/popefgen/internal/looks"
 )
 
 // Model is a model to be shown.
@@ -182,7 +184,7 @@ func Write(w io.Writer, o Options) error {
 	if o.Old != nil {
 		models, labels = []Model{*o.Old, o.Model}, []string{"old", "new"}
 	}
-	d := &document{Title: printable(o.Model.Name), Verdict: o.Verdict, CSS: template.CSS(graphCSS + pageCSS), Script: template.JS(script), Defs: trusted(arrowHead + hatching), Families: families, Compare: o.Old != nil}
+	d := &document{Title: printable(o.Model.Name), Verdict: o.Verdict, CSS: template.CSS(looks.Palette + graphCSS + looks.Base + pageCSS), Script: template.JS(script), Defs: trusted(arrowHead + hatching), Families: families, Compare: o.Old != nil}
 	for i, m := range models {
 		s, err := newSheet(m, labels[i], o.Old == nil)
 		if err != nil {

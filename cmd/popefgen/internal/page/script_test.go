@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/internal/chromium"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -62,7 +63,7 @@ func parts(t *testing.T, picture string) (all []string) {
 // What the script makes of a group that is unfolded is what would have been
 // drawn: the same boxes, edges and texts at the same places.
 func TestUnfoldedInChromium(t *testing.T) {
-	b := newBrowser(t)
+	b := chromium.New(t)
 	changed := residual(40, 10, slashed)
 	changed.Graphs[0].Nodes[9].Op = &graph.Unary{Fn: graph.Tanh}
 	for name, e := range map[string]*graph.Executable{"named": pytorch(20, true), "numbered": residual(40, 10, flat), "changed": changed} {
@@ -83,9 +84,9 @@ func TestUnfoldedInChromium(t *testing.T) {
 			x.folded = false
 		}
 		require.Positive(t, folded, name)
-		b.open(file(t, o), 1000, 700)
+		b.Open("file://"+file(t, o), 1000, 700)
 		var made []string
-		b.eval(fmt.Sprintf(`(() => { const v = popefgenViewers.get(%q); v.foldAll(false);
+		b.Eval(fmt.Sprintf(`(() => { const v = popefgenViewers.get(%q); v.foldAll(false);
 			return [...v.svg.querySelectorAll('.box, .edge, text')].filter(e => e.getAttribute('display') !== 'none').map(e => {
 				const a = (n) => e.getAttribute(n) || '';
 				return e.tagName === 'text' ? 'text ' + a('class') + ' ' + a('x') + ',' + a('y') + ' ' + e.textContent : a('class') + ' ' + a('transform') + a('d');
@@ -94,6 +95,6 @@ func TestUnfoldedInChromium(t *testing.T) {
 			made[i] = rounded(made[i])
 		}
 		require.Empty(t, cmp.Diff(parts(t, d.standalone()), made), name)
-		require.Empty(t, b.errors)
+		require.Empty(t, b.Errors)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/popefgen/popefgen/internal/looks"
 )
 
 // seat is where a box stands in its parent's frame.
@@ -135,7 +137,7 @@ var graphCSS string
 func (d *drawing) standalone() string {
 	body, w, h := d.body(true)
 	return fmt.Sprintf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %s %s\" width=\"%s\" height=\"%s\" class=\"alone\" role=\"img\" aria-label=\"%s\">\n<style>\n%s</style>\n%s%s</svg>\n",
-		px(w), px(h), px(w), px(h), text("graph of "+d.exe.Name), graphCSS, arrowHead, body)
+		px(w), px(h), px(w), px(h), text("graph of "+d.exe.Name), looks.Palette+graphCSS, arrowHead, body)
 }
 
 // arrowHead is what edges end with.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/internal/chromium"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
@@ -187,20 +188,20 @@ func TestAlike(t *testing.T) {
 // A tab puts a member's sizes into the drawing, where it is unfolded already and
 // where it is not; the first one's come back.
 func TestFamilyInChromium(t *testing.T) {
-	b := newBrowser(t)
-	b.open(file(t, Options{Model: batches(t, 8)}), 1400, 900)
+	b := chromium.New(t)
+	b.Open("file://"+file(t, Options{Model: batches(t, 8)}), 1400, 900)
 	texts := `[...popefgenViewers.get('view0a').svg.querySelectorAll('text')].map(e => e.textContent).join('|')`
 	var first, third, again string
-	b.eval(texts, &first)
-	b.eval(`document.getElementById('tab-view0a-2').click()`, nil)
-	b.eval(texts, &third)
+	b.Eval(texts, &first)
+	b.Eval(`document.getElementById('tab-view0a-2').click()`, nil)
+	b.Eval(texts, &third)
 	require.Contains(t, first, "input  f32[1,1,8,8]")
 	require.Contains(t, third, "input  f32[3,1,8,8]")
 	require.NotContains(t, third, "f32[1,")
 	require.Equal(t, strings.Count(first, "|"), strings.Count(third, "|"))
-	b.screenshot("family-third")
-	b.eval(`document.querySelector('[data-tab=tab-view0a-0]').click()`, nil)
-	b.eval(texts, &again)
+	b.Screenshot("family-third")
+	b.Eval(`document.querySelector('[data-tab=tab-view0a-0]').click()`, nil)
+	b.Eval(texts, &again)
 	require.Equal(t, first, again)
-	require.Empty(t, b.errors)
+	require.Empty(t, b.Errors)
 }

@@ -1,4 +1,5 @@
-package page
+// Package chromium looks at pages in a headless Chromium, for tests.
+package chromium
 
 import (
 	"bufio"
@@ -17,15 +18,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// browser is a headless Chromium, spoken to over a pipe in the DevTools
+// Browser is a headless Chromium, spoken to over a pipe in the DevTools
 // protocol: a JSON message each way, ended by a zero byte.
-type browser struct {
-	t       *testing.T
+type Browser struct {
+	t       testing.TB
 	out     io.Writer
 	replies chan reply
 	next    int
 	session string
-	errors  []string // that the page's console shows
+	Errors  []string // that the page's console shows
 	loaded  bool
 }
 
@@ -39,8 +40,8 @@ type reply struct {
 	} `json:"error"`
 }
 
-// newBrowser starts Chromium; the test is skipped where there is none.
-func newBrowser(t *testing.T) *browser {
+// New starts Chromium; the test is skipped where there is none.
+func New(t testing.TB) *Browser {
 	var path string
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
 		if p, err := exec.LookPath(name); err == nil {
@@ -61,7 +62,7 @@ func newBrowser(t *testing.T) *browser {
 	require.NoError(t, cmd.Start())
 	toBrowser.Close()
 	fromBrowser.Close()
-	b := &browser{t: t, out: ours, replies: make(chan reply, 1024)}
+	b := &Browser{t: t, out: ours, replies: make(chan reply, 1024)}
 	go func() {
 		defer close(b.replies)
 		for r := bufio.NewReader(theirs); ; {
@@ -89,18 +90,18 @@ func newBrowser(t *testing.T) *browser {
 		theirs.Close()
 	})
 	var target struct{ TargetID string }
-	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	b.Call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
 	var attached struct{ SessionID string }
-	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	b.Call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
 	b.session = attached.SessionID
 	for _, domain := range []string{"Page", "Runtime", "Log"} {
-		b.call(domain+".enable", nil, nil)
+		b.Call(domain+".enable", nil, nil)
 	}
 	return b
 }
 
-// call makes one call and waits for its reply.
-func (b *browser) call(method string, params map[string]any, result any) {
+// Call makes one call and waits for its reply.
+func (b *Browser) Call(method string, params map[string]any, result any) {
 	b.t.Helper()
 	b.next++
 	m := map[string]any{"id": b.next, "method": method}
@@ -128,7 +129,7 @@ func (b *browser) call(method string, params map[string]any, result any) {
 }
 
 // receive waits for a message and notes what it tells of the page.
-func (b *browser) receive() reply {
+func (b *Browser) receive() reply {
 	b.t.Helper()
 	select {
 	case r, ok := <-b.replies:
@@ -137,10 +138,10 @@ func (b *browser) receive() reply {
 		case "Page.loadEventFired":
 			b.loaded = true
 		case "Runtime.exceptionThrown":
-			b.errors = append(b.errors, string(r.Params))
+			b.Errors = append(b.Errors, string(r.Params))
 		case "Log.entryAdded", "Runtime.consoleAPICalled":
 			if bytes.Contains(r.Params, []byte(`"error"`)) || bytes.Contains(r.Params, []byte(`"warning"`)) {
-				b.errors = append(b.errors, string(r.Params))
+				b.Errors = append(b.Errors, string(r.Params))
 			}
 		}
 		return r
@@ -150,44 +151,45 @@ func (b *browser) receive() reply {
 	return reply{}
 }
 
-// open shows a page in a window of a size and returns how long it took.
-func (b *browser) open(path string, width, height int) time.Duration {
+// Open shows the page of a URL in a window of a size and returns how long it took.
+func (b *Browser) Open(url string, width, height int) time.Duration {
 	b.t.Helper()
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
-	b.loaded, b.errors = false, nil
+	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.loaded, b.Errors = false, nil
 	start := time.Now()
-	b.call("Page.navigate", map[string]any{"url": "file://" + path}, nil)
+	b.Call("Page.navigate", map[string]any{"url": url}, nil)
 	for !b.loaded {
 		b.receive()
 	}
-	b.eval("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))", nil)
+	b.Eval("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))", nil)
 	return time.Since(start)
 }
 
-// eval computes an expression in the page.
-func (b *browser) eval(expression string, result any) {
+// Eval computes an expression in the page.
+func (b *Browser) Eval(expression string, result any) {
 	b.t.Helper()
 	var r struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails json.RawMessage
 	}
-	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &r)
+	b.Call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &r)
 	require.Empty(b.t, string(r.ExceptionDetails), expression)
 	if result != nil {
 		require.NoError(b.t, json.Unmarshal(r.Result.Value, result), expression)
 	}
 }
 
-func (b *browser) dark(on bool) {
+// Dark has pages see that people want dark colours.
+func (b *Browser) Dark(on bool) {
 	scheme := "light"
 	if on {
 		scheme = "dark"
 	}
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	b.Call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
-// keep stores an artefact where $POPEFGEN_SCREENSHOTS says, if it does.
-func (b *browser) keep(name string, data string) {
+// Keep stores an artefact where $POPEFGEN_SCREENSHOTS says, if it does.
+func (b *Browser) Keep(name string, data string) {
 	dir := os.Getenv("POPEFGEN_SCREENSHOTS")
 	if dir == "" {
 		return
@@ -198,19 +200,19 @@ func (b *browser) keep(name string, data string) {
 	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name), raw, 0o666))
 }
 
-// screenshot stores the window; it returns the picture's bytes.
-func (b *browser) screenshot(name string) string {
+// Screenshot stores the window; it returns the picture's bytes.
+func (b *Browser) Screenshot(name string) string {
 	var shot struct{ Data string }
-	b.call("Page.captureScreenshot", map[string]any{"format": "png"}, &shot)
+	b.Call("Page.captureScreenshot", map[string]any{"format": "png"}, &shot)
 	require.NotEmpty(b.t, shot.Data)
-	b.keep(name+".png", shot.Data)
+	b.Keep(name+".png", shot.Data)
 	return shot.Data
 }
 
-// paper prints the page.
-func (b *browser) paper(name string) {
+// Paper prints the page.
+func (b *Browser) Paper(name string) {
 	var pdf struct{ Data string }
-	b.call("Page.printToPDF", map[string]any{"printBackground": true, "paperWidth": 8.27, "paperHeight": 11.69}, &pdf)
+	b.Call("Page.printToPDF", map[string]any{"printBackground": true, "paperWidth": 8.27, "paperHeight": 11.69}, &pdf)
 	require.True(b.t, strings.HasPrefix(pdf.Data, base64.StdEncoding.EncodeToString([]byte("%PDF-"))[:4]))
-	b.keep(name+".pdf", pdf.Data)
+	b.Keep(name+".pdf", pdf.Data)
 }
