@@ -15,7 +15,7 @@ import (
 // Server is what the models are handed to.
 type Server interface {
 	// Load makes m a version of the model of its name, in place of the one that there is, and shuts that one down once its
-	// requests are answered. It refuses, and shuts down, a model whose contract breaks the callers of what serves.
+	// requests are answered. It refuses, notes so, and shuts down a model whose contract breaks the callers of what serves.
 	Load(ctx context.Context, m oip.Model, version string) error
 	// Unload takes a version of a model out of service, and shuts it down likewise.
 	Unload(name, version string) error
@@ -23,10 +23,16 @@ type Server interface {
 	Refuse(name, version string, reason error)
 }
 
+// Root is a file or folder with models.
+type Root struct {
+	Path string
+	Name string // of the model of a file; "": what the file is called
+	All  bool   // all versions of a model serve; else the newest does
+}
+
 // Options are what a repository is made of.
 type Options struct {
-	Roots []string               // files and folders
-	All   func(name string) bool // whether all versions of a model serve; else the newest does
+	Roots []Root
 	Poll  time.Duration
 	// Open opens a model and warms it up. It may take as long as it needs; ctx ends with the server.
 	Open func(ctx context.Context, f Found) (oip.Model, error)
@@ -47,6 +53,7 @@ type key struct{ name, version string }
 
 // state is what became of a model.
 type state struct {
+	root    int
 	stamp   string // of the files that were tried last, whether or not they serve
 	seen    string // of the files at the last look, which may still be written
 	serving bool
@@ -63,15 +70,15 @@ func (r *Repository) Models() ([]Found, error) {
 	var all []Found
 	from := map[string]int{} // roots by name
 	for i, root := range r.options.Roots {
-		found, err := Scan(root, r.options.All)
+		found, err := Scan(root)
 		if err != nil {
 			return nil, err
 		}
 		for _, f := range found {
 			if before, ok := from[f.Name]; ok && before != i {
-				return nil, fmt.Errorf("the model %q is there twice: in %s and in %s; rename one", f.Name, r.options.Roots[before], root)
+				return nil, fmt.Errorf("the model %q is there twice: in %s and in %s; rename one", f.Name, r.options.Roots[before].Path, root.Path)
 			}
-			from[f.Name] = i
+			from[f.Name], f.Root = i, i
 			all = append(all, f)
 		}
 	}
@@ -143,7 +150,7 @@ func (r *Repository) Unload(_ context.Context, name string) error {
 func (r *Repository) state(f *Found) *state {
 	k := key{f.Name, f.Version}
 	if r.models[k] == nil {
-		r.models[k] = &state{}
+		r.models[k] = &state{root: f.Root}
 	}
 	return r.models[k]
 }
@@ -153,22 +160,23 @@ func (r *Repository) load(ctx context.Context, f Found) error {
 	s := r.state(&f)
 	s.stamp, s.seen, s.held = f.stamp, f.stamp, false
 	begun := time.Now()
-	err := f.Err
+	m, err := r.open(ctx, f)
 	if err == nil {
-		err = r.open(ctx, f)
+		err = r.server.Load(ctx, m, f.Version)
+	} else if ctx.Err() == nil {
+		r.server.Refuse(f.Name, f.Version, err)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
 			s.stamp = "" // it was not the model's fault
 			return err
 		}
-		r.server.Refuse(f.Name, f.Version, err)
 		r.options.Log.Error("model refused", "model", f.Name, "version", f.Version, "serving", s.serving, "reason", err)
 		return fmt.Errorf("model %q: %w", f.Name, err)
 	}
 	s.serving = true
 	r.options.Log.Info("model ready", "model", f.Name, "version", f.Version, "files", f.Paths, "took", time.Since(begun).Round(time.Millisecond))
-	if r.options.All(f.Name) {
+	if r.options.Roots[f.Root].All {
 		return nil
 	}
 	for k, other := range r.models { // the newest alone serves, of those that are there
@@ -182,17 +190,20 @@ func (r *Repository) load(ctx context.Context, f Found) error {
 	return nil
 }
 
-// open opens a model beside the one that serves, and hands it over.
-func (r *Repository) open(ctx context.Context, f Found) error {
+// open opens a model beside the one that serves.
+func (r *Repository) open(ctx context.Context, f Found) (oip.Model, error) {
+	if f.Err != nil {
+		return nil, f.Err
+	}
 	m, err := r.options.Open(ctx, f)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	now := f
 	if now.look(""); now.stamp != f.stamp { // what was read may be half of one file and half of another
-		return errors.Join(errors.New("its files changed while they were read"), m.Shutdown(ctx))
+		return nil, errors.Join(errors.New("its files changed while they were read"), m.Shutdown(ctx))
 	}
-	return r.server.Load(ctx, m, f.Version)
+	return m, nil
 }
 
 // Watch loads what appears or changes, and unloads what disappears, until ctx ends. Files that were not the same at two
@@ -239,7 +250,7 @@ func (r *Repository) look(ctx context.Context) error {
 	for k, s := range r.models {
 		switch {
 		case there[k]:
-		case names[k.name] && s.serving && !r.options.All(k.name): // another version takes its place, once it is ready
+		case names[k.name] && s.serving && !r.options.Roots[s.root].All: // another version takes its place, once it is ready
 		case s.seen != "": // it may be between two names
 			s.seen = ""
 		default:

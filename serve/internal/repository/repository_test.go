@@ -40,7 +40,7 @@ func TestScan(t *testing.T) {
 	require.NoError(t, os.Symlink(outside, filepath.Join(dir, "escape.popef")))
 	require.NoError(t, os.Symlink(filepath.Dir(outside), filepath.Join(dir, "escapes")))
 	require.NoError(t, os.Symlink(filepath.Join(dir, "linked", "1"), filepath.Join(dir, "linked", "2")))
-	found, err := Scan(dir, newest)
+	found, err := Scan(Root{Path: dir})
 	require.NoError(t, err)
 	var got []string
 	for _, f := range found {
@@ -62,13 +62,13 @@ func TestScan(t *testing.T) {
 	require.ErrorContains(t, found[0].Err, "outside of the folder that is served")
 	require.ErrorContains(t, found[1].Err, "outside of the folder that is served")
 
-	one, err := Scan(filepath.Join(dir, "flat.popef"), newest)
+	one, err := Scan(Root{Path: filepath.Join(dir, "flat.popef")})
 	require.NoError(t, err)
 	require.Equal(t, "flat", one[0].Name)
-	_, err = Scan(filepath.Join(dir, "nothing"), newest)
+	_, err = Scan(Root{Path: filepath.Join(dir, "nothing")})
 	require.Error(t, err)
 	write(t, filepath.Join(dir, "flat.onnx"), "x")
-	_, err = Scan(dir, newest)
+	_, err = Scan(Root{Path: dir})
 	require.ErrorContains(t, err, `the model "flat" is there twice`)
 }
 
@@ -82,6 +82,7 @@ type server struct {
 func (s *server) Load(ctx context.Context, m oip.Model, version string) error {
 	text, name := m.(*model).text, m.(*model).name
 	if strings.Contains(text, "breaking") {
+		s.Refuse(name, version, errors.New("its contract is another"))
 		return errors.Join(errors.New("its contract is another"), m.Shutdown(ctx))
 	}
 	s.serving[name+version] = text
@@ -94,8 +95,6 @@ func (s *server) Unload(name, version string) error {
 }
 
 func (s *server) Refuse(name, version string, reason error) { s.refused[name+version] = reason.Error() }
-
-func newest(string) bool { return false }
 
 // model is what is in a file.
 type model struct {
@@ -110,10 +109,11 @@ func (m *model) Shutdown(context.Context) error {
 	return nil
 }
 
-func start(t *testing.T, roots ...string) (*Repository, *server) {
+func start(t *testing.T, dir string) (*Repository, *server) {
+	require.NoError(t, os.Mkdir(filepath.Join(dir, ".more"), 0o700))
 	s := &server{serving: map[string]string{}, refused: map[string]string{}}
 	return New(s, Options{
-		Roots: roots, All: func(name string) bool { return name == "all" }, Poll: time.Millisecond, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Roots: []Root{{Path: dir}, {Path: filepath.Join(dir, ".more"), All: true}}, Poll: time.Millisecond, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Open: func(_ context.Context, f Found) (oip.Model, error) {
 			var text []byte
 			for _, p := range f.Paths {
@@ -163,10 +163,10 @@ func TestChanges(t *testing.T) {
 		{func() {}, "a1=back again", "a1=moved on", ""}, // what it was changed to meanwhile
 		{func() {
 			for _, v := range []string{"1", "2", "3"} {
-				write(t, filepath.Join(dir, "all", v, "m.popef"), "v"+v)
+				write(t, filepath.Join(dir, ".more", "all", v, "m.popef"), "v"+v)
 			}
 		}, "a1=moved on", "a1=moved on all1=v1 all2=v2 all3=v3", ""},
-		{func() { require.NoError(t, os.RemoveAll(filepath.Join(dir, "all", "2"))) }, "a1=moved on all1=v1 all2=v2 all3=v3", "a1=moved on all1=v1 all3=v3", ""},
+		{func() { require.NoError(t, os.RemoveAll(filepath.Join(dir, ".more", "all", "2"))) }, "a1=moved on all1=v1 all2=v2 all3=v3", "a1=moved on all1=v1 all3=v3", ""},
 	} {
 		clear(s.refused)
 		c.change()

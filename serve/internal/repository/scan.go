@@ -4,6 +4,7 @@
 package repository
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,6 +20,7 @@ type Found struct {
 	Name    string
 	Version string   // the number of its folder, "1" of a file without one
 	Paths   []string // of its files: several .popef make one model
+	Root    int      // index in [Options.Roots]
 	Err     error    // why it can not be opened, for people; nil if that is to be tried
 
 	stamp string // of all files: it changes when they do
@@ -39,15 +41,16 @@ func BaseName(path string) string {
 
 // Scan lists the models of a file or folder, by name. A file is a model of its own name. In a folder are files, and folders
 // that are called as their model: with its files in them, or a folder for each version, which is a
-// number: the newest of them is the model, or all are, if all says so of that name. What begins with a dot is none. Links that lead
-// out of a folder are refused, each as the model that it would be.
-func Scan(root string, all func(name string) bool) ([]Found, error) {
+// number: the newest of them is the model, or all are. What begins with a dot is none. Links that lead out of a folder are refused, each as the
+// model that it would be.
+func Scan(r Root) ([]Found, error) {
+	root := r.Path
 	st, err := os.Stat(root)
 	if err != nil {
 		return nil, err
 	}
 	if !st.IsDir() {
-		f := Found{Name: BaseName(root), Version: "1", Paths: []string{root}}
+		f := Found{Name: cmp.Or(r.Name, BaseName(root)), Version: "1", Paths: []string{root}}
 		f.look("")
 		return []Found{f}, nil
 	}
@@ -68,7 +71,7 @@ func Scan(root string, all func(name string) bool) ([]Found, error) {
 			if err := within(real, path); err != nil {
 				out = append(out, Found{Name: e.Name(), Version: "1", Paths: []string{path}, Err: err, stamp: err.Error()})
 			} else {
-				out = append(out, folder(real, path, all(e.Name()))...)
+				out = append(out, folder(real, path, r.All)...)
 			}
 		case isModel(e.Name()):
 			f := Found{Name: BaseName(e.Name()), Version: "1", Paths: []string{path}}
