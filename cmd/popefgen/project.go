@@ -14,6 +14,7 @@ import (
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/internal/plainyaml"
+	"github.com/popefgen/popefgen/internal/serving"
 	"github.com/popefgen/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef/family"
@@ -25,7 +26,8 @@ const projectFile = "popefgen.yaml"
 // project is a popefgen.yaml. Its keys are the names of the flags of compile
 // and generate; paths are relative to the file's folder.
 type project struct {
-	Models []projectModel `yaml:"models"`
+	Models []projectModel  `yaml:"models"`
+	Serve  *serving.Config `yaml:"serve"` // what popefgen-serve reads; mistakes in its form are named here too
 }
 
 // projectModel is one package of a project.

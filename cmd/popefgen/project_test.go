@@ -34,7 +34,8 @@ func TestProjectSchema(t *testing.T) {
 	keys := func(v any) (names []string) {
 		typ := reflect.TypeOf(v)
 		for i := range typ.NumField() {
-			names = append(names, typ.Field(i).Tag.Get("yaml"))
+			tag, _, _ := strings.Cut(typ.Field(i).Tag.Get("yaml"), ",")
+			names = append(names, tag)
 		}
 		return slices.Sorted(slices.Values(names))
 	}

@@ -124,6 +124,7 @@ var rooms = []string{
 	"ipu/iputest",
 	"onnx",
 	"internal/sizes",
+	"internal/serving",
 	"rt",
 	"serve",
 	"golden",
