@@ -152,7 +152,7 @@ func (d *Reader) element(t oip.DataType, dst []byte) error {
 	return nil
 }
 
-// integer writes a number that was written as an integer. It reports whether the type has it.
+// integer writes a number that was written as an integer, unless it is out of the range of the type: then it returns false.
 func (n *number) integer(t oip.DataType, text, dst []byte) bool {
 	m, size := n.m, t.Size()
 	if n.long {

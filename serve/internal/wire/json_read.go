@@ -450,6 +450,9 @@ func (d *Reader) tensorParameters(r *Request, seen *int) (size int64, err error)
 			}
 			return true, err
 		}
+		if r == nil {
+			return false, nil
+		}
 		return false, r.Refuse(key)
 	})
 	return size, err

@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"math"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/popefgen/popefgen/ipu/num"
+	"github.com/popefgen/popefgen/serve/internal/agree"
 	"github.com/popefgen/popefgen/serve/oip"
 )
 
@@ -84,15 +86,26 @@ func (w *Writer) Answer(model, version string, r *Request, mem oip.Call) error {
 	return nil
 }
 
-// Request writes a request for all outputs in binary.
-func (w *Writer) Request(spec *oip.Spec, parameter, contract string, x oip.Exchange) {
+// Request writes a request for all outputs of spec as bytes, of a client with a contract of that hash, "" if it does not say; with the time
+// that it has, if that is above 0.
+func (w *Writer) Request(spec *oip.Spec, contract string, timeout time.Duration, x oip.Exchange) {
 	w.Reset()
-	b := append(w.Text, `{"parameters":{"binary_data_output":true`...)
-	if contract != "" {
-		b = append(appendString(append(b, ','), parameter), ':')
-		b = appendString(b, contract)
+	b := append(w.Text, '{')
+	if contract != "" || timeout > 0 {
+		b = append(b, `"parameters":{`...)
+		if contract != "" {
+			b = append(appendString(b, agree.Parameter), ':')
+			b = appendString(b, contract)
+		}
+		if timeout > 0 {
+			if contract != "" {
+				b = append(b, ',')
+			}
+			b = strconv.AppendInt(append(b, `"timeout":`...), max(1, timeout.Microseconds()), 10)
+		}
+		b = append(b, "},"...)
 	}
-	b = append(b, `},"inputs":[`...)
+	b = append(b, `"inputs":[`...)
 	for i := range spec.Inputs {
 		if i > 0 {
 			b = append(b, ',')
@@ -104,6 +117,14 @@ func (w *Writer) Request(spec *oip.Spec, parameter, contract string, x oip.Excha
 		b = appendType(b, t.Type.String(), shape)
 		b = append(appendBinary(b, len(data)), '}')
 		w.Parts = append(w.Parts, data)
+	}
+	b = append(b, `],"outputs":[`...)
+	for i := range spec.Outputs {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"name":`...)
+		b = append(appendString(b, spec.Outputs[i].Name), `,"parameters":{"binary_data":true}}`...)
 	}
 	w.Text, w.Split = append(b, "]}"...), true
 }

@@ -33,9 +33,10 @@ type Reader struct {
 	field   string // and which field of it
 	nesting int    // how deep values may be nested
 
-	in      inputs // of the request that is being read
-	scratch []byte // a string without its escapes
-	name    []byte // of the tensor that is being read
+	in      inputs  // of the request that is being read
+	out     outputs // of the answer
+	scratch []byte  // a string without its escapes
+	name    []byte  // of the tensor that is being read
 	typ     []byte
 	shape   []int64
 	pending []pending // tensors whose bytes follow the text
