@@ -23,16 +23,21 @@ type paced struct {
 	rate     int64
 	received int64
 	until    int64 // how much may be received before the deadline moves
-	ended    bool
 }
 
-// begin makes p the body of r.
+// hurry gives the body of a request, which may be to no model at all, the grace in which it has to come. Only the end of one that was read whole takes
+// it away: what a failed request left of its body is read by net/http, which would wait for it without end.
+func (h *handler) hurry(q *request) {
+	if conn, ok := q.w.(interface{ SetReadDeadline(time.Time) error }); ok && q.r.ContentLength != 0 {
+		_ = conn.SetReadDeadline(time.Now().Add(h.options.Grace)) // if it fails the connection is gone
+	}
+}
+
+// begin makes p the body of q, which had to hurry so far.
 func (p *paced) begin(q *request, o *Options) {
-	*p = paced{body: q.r.Body, grace: o.Grace, rate: o.Rate}
-	p.conn, _ = q.w.(interface{ SetReadDeadline(time.Time) error })
-	if p.conn != nil && q.r.ContentLength != 0 {
-		p.begun = time.Now()
-		p.move()
+	*p = paced{body: q.r.Body, grace: o.Grace, rate: o.Rate, until: o.Rate, begun: time.Now()}
+	if q.r.ContentLength != 0 {
+		p.conn, _ = q.w.(interface{ SetReadDeadline(time.Time) error })
 	}
 }
 
@@ -47,7 +52,6 @@ func (p *paced) Read(b []byte) (int, error) {
 	n, err := p.body.Read(b)
 	p.received += int64(n)
 	if err != nil {
-		p.ended = true
 		if err != io.EOF && !errors.Is(err, os.ErrDeadlineExceeded) {
 			err = &oip.Error{Code: errBody.Code, Text: errBody.Text, Cause: err}
 		}

@@ -82,12 +82,6 @@ func (h *handler) inferWith(q *request, s *state) error {
 		return err
 	}
 	s.body.begin(q, &h.options)
-	ended := false
-	defer func() {
-		if !ended {
-			s.body.end()
-		}
-	}()
 	var body io.Reader = &s.body
 	if form.encoding != "" {
 		if err := s.inflated.begin(&s.body, form.encoding); err != nil {
@@ -106,7 +100,6 @@ func (h *handler) inferWith(q *request, s *state) error {
 		return err
 	}
 	s.body.end()
-	ended = true
 	c.Received = int(s.body.received)
 	if err := v.Run(q.r.Context(), c); err != nil {
 		return err

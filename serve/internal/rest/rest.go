@@ -120,6 +120,12 @@ func (t *route) matches(parts []string) (model, version string, ok bool) {
 // ServeHTTP answers a request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := request{w: w, r: r}
+	h.hurry(&q)
+	if len(r.TransferEncoding) > 0 {
+		// net/http does not tell whether a body in chunks had a Content-Length besides, by which a proxy would have cut it: whatever comes
+		// after it on this connection is nobody's request.
+		w.Header().Set("Connection", "close")
+	}
 	var storage [8]string
 	parts := storage[:0]
 	rest, more := strings.CutPrefix(r.URL.Path, "/")
