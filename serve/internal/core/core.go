@@ -8,7 +8,6 @@ package core
 
 import (
 	"context"
-	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,54 +19,104 @@ import (
 
 // Core has the models of a server. Its methods may be called from any goroutine.
 type Core struct {
-	mu     sync.RWMutex
-	models map[string]*Version
+	models atomic.Pointer[directory] // what requests see
+
+	mu       sync.Mutex                   // of those that change it, and of what follows
+	states   map[string]map[string]*state // of versions that serve, served or were refused, by model and version
+	limits   map[string]Limits            // of models; "" of all others
+	draining sync.WaitGroup               // versions that no longer serve and are not closed yet
+	closing  atomic.Bool
+	cut      chan struct{} // closed when requests have had their time to end
+	ready    atomic.Bool
 
 	authorize access.Func // nil: everybody may do everything
-	ready     atomic.Bool
+	observers []Observer
 }
 
-// New returns a Core without models.
-func New() *Core { return &Core{models: map[string]*Version{}} }
+// directory is which versions serve. It does not change: another takes its place.
+type directory map[string]*serving
 
-// Add serves a model under the name of its Spec.
-func (c *Core) Add(m oip.Model) (*Version, error) {
-	spec := *m.Spec()
-	v := &Version{Name: "1", Spec: &spec, model: m}
-	v.calls.New = func() any { return &Call{Memory: m.NewCall()} }
+// serving is the versions of a model that serve, the latest first.
+type serving struct{ versions []*Version }
+
+// New returns a Core without models.
+func New() *Core {
+	c := &Core{states: map[string]map[string]*state{}, limits: map[string]Limits{}, cut: make(chan struct{})}
+	c.models.Store(&directory{})
+	return c
+}
+
+// Limits are those of requests to one version of a model. A field that is 0 has the default.
+type Limits struct {
+	Computing int // requests that compute at the same time; the default is what the model computes in parallel
+	Waiting   int // requests that wait beside those; the default is 4 times as many; below 0: none
+	// Timeout is how long a request may take from its header to its result, unless it or its transport says less.
+	// The default is a minute.
+	Timeout time.Duration
+}
+
+// SetLimits sets the limits of a model's versions, which are loaded afterwards. Those of "" are of models that have none of their own.
+func (c *Core) SetLimits(model string, l Limits) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, ok := c.models[spec.Name]; ok {
-		return nil, oip.Errorf(oip.InvalidArgument, "there are two models with the name '%s'; give one another name", spec.Name)
+	c.limits[model] = l
+}
+
+func (c *Core) limitsOf(m oip.Model) Limits {
+	l, ok := c.limits[m.Spec().Name]
+	if !ok {
+		l = c.limits[""]
 	}
-	c.models[spec.Name] = v
-	return v, nil
+	if l.Computing <= 0 {
+		l.Computing = max(m.Parallel(), 1)
+	}
+	switch {
+	case l.Waiting == 0:
+		l.Waiting = 4 * l.Computing
+	case l.Waiting < 0:
+		l.Waiting = 0
+	}
+	if l.Timeout <= 0 {
+		l.Timeout = time.Minute
+	}
+	return l
 }
 
 // Lookup returns the version of a model that serves requests, "" is the latest, and holds it until Release.
 func (c *Core) Lookup(name, version []byte) (*Version, error) {
-	c.mu.RLock()
-	v := c.models[string(name)]
-	c.mu.RUnlock()
-	if v == nil {
-		return nil, oip.Errorf(oip.NotFound, "Request for unknown model: '%s' is not found", name)
+	for {
+		if c.closing.Load() {
+			return nil, oip.Errorf(oip.Unavailable, "the server stops: ask another one")
+		}
+		m := (*c.models.Load())[string(name)]
+		if m == nil && c.closing.Load() {
+			continue // the models went since
+		}
+		if m == nil {
+			return nil, oip.Errorf(oip.NotFound, "Request for unknown model: '%s' is not found", clip(name))
+		}
+		v := m.versions[0]
+		if len(version) > 0 {
+			if v = m.find(string(version)); v == nil {
+				return nil, oip.Errorf(oip.NotFound, "Request for unknown model: '%s' version %s is not found", clip(name), clip(version))
+			}
+		}
+		if v.hold() {
+			return v, nil
+		}
+		// It was replaced between the two: the directory has another one now.
 	}
-	if len(version) > 0 && v.Name != string(version) {
-		return nil, oip.Errorf(oip.NotFound, "Request for unknown model: '%s' version %s is not found", name, version)
-	}
-	return v, nil
 }
 
-// Names returns the names of the models, sorted.
-func (c *Core) Names() []string {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	var names []string
-	for n := range c.models {
-		names = append(names, n)
+func clip(s []byte) []byte { return s[:min(len(s), 256)] }
+
+func (m *serving) find(version string) *Version {
+	for _, v := range m.versions {
+		if v.Name == version {
+			return v
+		}
 	}
-	sort.Strings(names)
-	return names
+	return nil
 }
 
 // Version is one version of a model that is served.
@@ -75,32 +124,43 @@ type Version struct {
 	Name string // of the version, "1" unless a directory says otherwise
 	Spec *oip.Spec
 
-	model oip.Model
-	calls sync.Pool
+	core   *Core
+	model  oip.Model
+	hash   string // of the contract; "" if there is none
+	limits Limits
+	gate   gate
+	counts *counts
+	warmed atomic.Bool
+	calls  sync.Pool
+
+	held    atomic.Int64  // requests and whoever else holds it, and 1 as long as it serves; 0: closing
+	drained chan struct{} // closed at 0
 }
 
-// Refusal returns the error that a request would get now because the model's limit is reached or the server
-// drains, nil if it would be taken. Protocols ask before they read a body.
-func (v *Version) Refusal() error { return nil }
-
-// Get returns memory for one request.
-func (v *Version) Get() *Call {
-	c := v.calls.Get().(*Call)
-	c.Request.Reset(v.Spec)
-	return c
-}
-
-// Put gives the memory back. What Output returned is no longer valid.
-func (v *Version) Put(c *Call) { v.calls.Put(c) }
-
-// Run waits until the model may compute the request and computes it. Its context is that of the
-// transport: it ends when the caller is gone.
-func (v *Version) Run(ctx context.Context, c *Call) error {
-	return c.Memory.Run(ctx)
+func (v *Version) hold() bool {
+	for {
+		n := v.held.Load()
+		if n == 0 {
+			return false
+		}
+		if v.held.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
 }
 
 // Release lets the version go.
-func (v *Version) Release() {}
+func (v *Version) Release() {
+	if v.held.Add(-1) == 0 {
+		close(v.drained)
+	}
+}
+
+// Limits returns the limits of requests to the version.
+func (v *Version) Limits() Limits { return v.limits }
+
+// Hash returns the hash of the model's contract, "" if it has none.
+func (v *Version) Hash() string { return v.hash }
 
 // Call is one request to a version: what it says, and the memory of its tensors.
 type Call struct {
@@ -110,6 +170,31 @@ type Call struct {
 	Deadline time.Time // by the transport; zero if it has none
 	Received int       // bytes of the request
 	Sent     int       // bytes of the answer
+	// Err is what the protocol answered if that is not what Run returned: a request that it could not read, an answer
+	// that it could not write. It is set before Put.
+	Err error
+	// Times of the request. Those of what did not happen are zero.
+	Times Times
+
+	ctx      context.Context // what the observers made of the transport's
+	computes *callContext
+	ran      bool
+	until    time.Time // the earliest of its deadlines
+	place    chan struct{}
+	timer    *time.Timer
+	queued   bool
+	before   *Call // in line
+	after    *Call
+	spoiled  bool // a model that panicked may still have its memory
+}
+
+// Times says when a request got how far.
+type Times struct {
+	Begun     time.Time // its header was there
+	Queued    time.Time // its body was read
+	Computing time.Time // it got a place
+	Computed  time.Time // the model returned
+	Ended     time.Time // its answer was written
 }
 
 // Protocol says what a request came through.
@@ -121,3 +206,20 @@ const (
 	GRPC
 	Queue
 )
+
+var protocols = [...]string{"REST", "gRPC", "queue"}
+
+// String returns its name.
+func (p Protocol) String() string { return protocols[p] }
+
+// Observer learns of every request to a version, as logs and traces want to. Without one nothing is called.
+type Observer interface {
+	// Begin is called in Run, before the request waits. The model computes with the context that it returns.
+	Begin(ctx context.Context, v *Version, c *Call) context.Context
+	// End is called in Put, when the answer is written. ctx is what Begin returned, or the background's if the request did not come
+	// to Run. err is what was answered, nil for success. c and what it has are valid until End returns.
+	End(ctx context.Context, v *Version, c *Call, err error)
+}
+
+// Observe has o called for every request. It is called before the server serves; observers are asked in that order.
+func (c *Core) Observe(o Observer) { c.observers = append(c.observers, o) }

@@ -21,15 +21,25 @@ func (c *Core) Ready() error {
 	return nil
 }
 
-// Close refuses requests and closes every model, whose requests end first unless ctx does.
+// Close refuses requests and closes every model once the requests that it has are answered, or ctx ends. It returns the errors of
+// models, and that of ctx if it ended first.
 func (c *Core) Close(ctx context.Context) error {
+	c.ready.Store(false)
 	c.mu.Lock()
-	models := c.models
-	c.models = map[string]*Version{}
+	c.closing.Store(true)
+	models := *c.models.Load()
+	c.models.Store(&directory{})
 	c.mu.Unlock()
 	var errs []error
-	for _, v := range models {
-		errs = append(errs, v.model.Shutdown(ctx))
+	for _, m := range models {
+		for _, v := range m.versions {
+			v.Release()
+			select {
+			case <-v.drained:
+			case <-ctx.Done(): // Shutdown closes at once, which fails what computes
+			}
+			errs = append(errs, v.model.Shutdown(ctx))
+		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.stopped(ctx))...)
 }
