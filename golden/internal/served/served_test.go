@@ -61,6 +61,9 @@ func TestHooks(t *testing.T) {
 			case in.Count.Data == 3:
 				panic("three")
 			}
+			if in.Count.Data == 7 {
+				return nil
+			}
 			in.Count.Data *= 10
 			in.X = &served.X{Data: [2][3]float32{{1}}} // of this request alone
 			return nil
@@ -96,6 +99,8 @@ func TestHooks(t *testing.T) {
 	}
 	require.NoError(t, run(6))
 	require.Equal(t, int64(121), out.Next.Data)
+	require.NoError(t, run(7))
+	require.Equal(t, [2]float32{0.5, -0.5}, out.Y.Data[0], "what a hook put in place of an input was another request's")
 }
 
 // TestFrozen serves a runner that has the data of an input: clients do not see it.
