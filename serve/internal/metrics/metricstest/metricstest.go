@@ -15,10 +15,12 @@ func Example() *metrics.Snapshot {
 		return h
 	}
 	model := func(name, version string) metrics.Model {
-		m := metrics.Model{Name: name, Version: version, Ready: name != "", Refused: next(), Samples: next(), Padded: next(),
+		m := metrics.Model{
+			Name: name, Version: version, Ready: name != "", Refused: true, Unread: next(), Samples: next(),
 			Whole: hist(0.001, 0.01), Queue: hist(0.001, 0.01), Input: hist(0.001), Compute: hist(0.001), Output: hist(0.001), Batch: hist(1, 2),
-			Computing: int(next()), Waiting: int(next()), MostComputing: int(next()), MostWaits: int(next()), Received: next(), Sent: next(),
-			Reloaded: next(), Unloadable: next(), ReloadRefused: true}
+			InFlight: int(next()), Computing: int(next()), Waiting: int(next()), MostComputing: int(next()), MostWaiting: int(next()),
+			Received: next(), Sent: next(), Reloads: next(), Refusals: next(),
+		}
 		for _, outcome := range []string{"ok", "invalid_argument", "resource_exhausted", "cancelled", "internal"} {
 			m.Requests = append(m.Requests, metrics.Requests{Protocol: "rest", Outcome: outcome, Count: next()}, metrics.Requests{Protocol: "grpc", Outcome: outcome, Count: next()})
 		}
