@@ -432,14 +432,24 @@ func (c *Core) Unload(model, version string) error {
 	return nil
 }
 
-// Index returns every version that serves, served, or was refused, by name and then the latest first.
+// Index returns every version that serves, served, or was refused, and every other model of the repository, by name and then the
+// latest first.
 func (c *Core) Index() []Entry {
+	there, err := c.Repository().Names()
+	if err != nil {
+		there = nil // what is known stays so; who loads a model learns of the error
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []Entry
 	for model, of := range c.states {
 		for version, s := range of {
 			all = append(all, Entry{model, version, s.state, s.reason, s.reloads, s.refused})
+		}
+	}
+	for _, name := range there {
+		if c.states[name] == nil {
+			all = append(all, Entry{Model: name, State: Unavailable, Reason: "not loaded"})
 		}
 	}
 	slices.SortFunc(all, func(a, b Entry) int {
