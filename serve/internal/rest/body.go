@@ -35,16 +35,19 @@ func (h *handler) hurry(q *request) {
 
 // begin makes p the body of q, which had to hurry so far.
 func (p *paced) begin(q *request, o *Options) {
-	*p = paced{body: q.r.Body, grace: o.Grace, rate: o.Rate, until: o.Rate, begun: time.Now()}
+	*p = paced{body: q.r.Body, grace: o.Grace, rate: o.Rate, until: step(o.Rate, o.Grace), begun: time.Now()}
 	if q.r.ContentLength != 0 {
 		p.conn, _ = q.w.(interface{ SetReadDeadline(time.Time) error })
 	}
 }
 
+// step is after how many bytes the deadline moves: a client that is fast enough never meets it.
+func step(rate int64, grace time.Duration) int64 { return int64(float64(rate) * grace.Seconds() / 2) }
+
 func (p *paced) move() {
 	allowed := p.grace + time.Duration(float64(p.received)/float64(p.rate)*float64(time.Second))
 	_ = p.conn.SetReadDeadline(p.begun.Add(allowed)) // if it fails the connection is gone
-	p.until = p.received + p.rate
+	p.until = p.received + step(p.rate, p.grace)
 }
 
 // Read reads from the body.

@@ -3,10 +3,12 @@ package rest
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"math"
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/popefgen/popefgen/serve/oip"
@@ -49,14 +51,30 @@ func (h *handler) failStatus(q *request, e *oip.Error, status int) {
 	case oip.Unsupported:
 		header.Set("Accept-Encoding", "gzip, deflate")
 	}
-	if status == http.StatusRequestEntityTooLarge || status == http.StatusRequestTimeout {
-		header.Set("Connection", "close") // or net/http would read what is left of the body
-	}
+	h.leave(q, status)
 	text, err := json.Marshal(failed{e.Text, e.Code.String(), e.Contract})
 	if err != nil {
 		text = []byte(`{"error":"the server failed","code":"INTERNAL"}`)
 	}
 	h.text(q, status, text)
+}
+
+// leave decides what becomes of a body of which some may be unread. net/http reads up to 256 KiB of it, for as long as
+// that takes, to keep the connection: that is worth it for a small one that comes now.
+func (h *handler) leave(q *request, status int) {
+	const small = 64 << 10
+	conn, ok := q.w.(interface{ SetReadDeadline(time.Time) error })
+	if !ok || q.r.ContentLength == 0 {
+		return
+	}
+	if n := q.r.ContentLength; n > 0 && n <= small && status != http.StatusRequestEntityTooLarge && status != http.StatusRequestTimeout {
+		_ = conn.SetReadDeadline(time.Now().Add(time.Second)) // if it fails the connection is gone
+		return
+	}
+	// A body over its limit has net/http end the connection in the way in which the client still sees the answer.
+	var one [1]byte
+	_, _ = http.MaxBytesReader(q.w, io.NopCloser(strings.NewReader("x")), 0).Read(one[:])
+	_ = conn.SetReadDeadline(time.Unix(1, 0)) // nothing more is read
 }
 
 // retryAfter returns whole seconds, at least 1.

@@ -27,6 +27,7 @@ var contractHeader = http.CanonicalHeaderKey(agree.Header)
 
 // state is what a request needs beside the memory of its tensors, kept for the next ones.
 type state struct {
+	request  request
 	reader   wire.Reader
 	writer   wire.Writer
 	body     paced
@@ -60,14 +61,7 @@ func add(a, b, c int64) int64 {
 
 // infer answers a request to a model.
 func (h *handler) infer(q *request) error {
-	s := h.states.Get().(*state)
-	err := h.inferWith(q, s)
-	s.body.body = nil
-	h.states.Put(s)
-	return err
-}
-
-func (h *handler) inferWith(q *request, s *state) error {
+	s := q.state
 	s.name, s.version = append(s.name[:0], q.model...), append(s.version[:0], q.version...)
 	v, err := h.core.Lookup(s.name, s.version)
 	if err != nil {

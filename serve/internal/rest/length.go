@@ -12,8 +12,9 @@ var (
 	noSniff    = []string{"nosniff"}
 )
 
-// lengths are values of headers that are numbers. A server's answers have few sizes, so that most values are there already.
-type lengths [256]atomic.Pointer[length]
+// lengths are values of headers that are numbers. A server's answers have few sizes, so that most values are there already. Their number is a prime: sizes of tensors are
+// multiples of powers of two.
+type lengths [251]atomic.Pointer[length]
 
 type length struct {
 	n     int

@@ -68,6 +68,7 @@ type request struct {
 	w              http.ResponseWriter
 	r              *http.Request
 	model, version string // "" if the path has none
+	state          *state
 }
 
 // route is a path of the protocol and what answers it. A part of the path in braces stands for a name.
@@ -119,8 +120,12 @@ func (t *route) matches(parts []string) (model, version string, ok bool) {
 
 // ServeHTTP answers a request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	q := request{w: w, r: r}
-	h.hurry(&q)
+	s := h.states.Get().(*state)
+	defer h.states.Put(s)
+	s.request = request{w: w, r: r, state: s}
+	q := &s.request
+	defer func() { s.request, s.body.body = request{}, nil }()
+	h.hurry(q)
 	if len(r.TransferEncoding) > 0 {
 		// net/http does not tell whether a body in chunks had a Content-Length besides, by which a proxy would have cut it: whatever comes
 		// after it on this connection is nobody's request.
@@ -149,17 +154,17 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		q.model, q.version = model, version
-		if err := h.answer(t, &q); err != nil {
-			h.fail(&q, err)
+		if err := h.answer(t, q); err != nil {
+			h.fail(q, err)
 		}
 		return
 	}
 	if allowed != "" {
 		w.Header().Set("Allow", allowed)
-		h.failStatus(&q, oip.Errorf(oip.InvalidArgument, "method %s is not allowed here, expected %s", clip(r.Method), allowed), http.StatusMethodNotAllowed)
+		h.failStatus(q, oip.Errorf(oip.InvalidArgument, "method %s is not allowed here, expected %s", clip(r.Method), allowed), http.StatusMethodNotAllowed)
 		return
 	}
-	h.fail(&q, oip.Errorf(oip.NotFound, "there is nothing at this path; /v2/openapi.json describes what there is"))
+	h.fail(q, oip.Errorf(oip.NotFound, "there is nothing at this path; /v2/openapi.json describes what there is"))
 }
 
 func (h *handler) answer(t *route, q *request) error {

@@ -1,0 +1,313 @@
+package rest
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/serve/internal/testmodel"
+	"github.com/popefgen/popefgen/serve/oip"
+)
+
+// counting counts the bytes that a server reads from its connections.
+type counting struct {
+	net.Listener
+	read atomic.Int64
+}
+
+type countingConn struct {
+	net.Conn
+	read *atomic.Int64
+}
+
+func (l *counting) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return &countingConn{c, &l.read}, err
+}
+
+func (c *countingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.read.Add(int64(n))
+	return n, err
+}
+
+// listening starts a server of h.
+func listening(t testing.TB, h http.Handler) (addr string, read *atomic.Int64) {
+	s := httptest.NewUnstartedServer(h)
+	l := &counting{Listener: s.Listener}
+	s.Listener = l
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String(), &l.read
+}
+
+// endless sends so many bytes of a body at once, as long as the server takes them, and returns its answer.
+func endless(t *testing.T, addr, header string, chunk []byte, most int) *http.Response {
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	_, err = io.WriteString(c, header)
+	require.NoError(t, err)
+	go func() {
+		for sent := 0; sent < most; sent += len(chunk) {
+			if _, err := c.Write(chunk); err != nil {
+				return
+			}
+		}
+	}()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	return r
+}
+
+// TestBodyLimit: a body over the limit is refused before more than the limit and 64 KiB is read of it, whether it says its length, comes
+// in chunks, or is compressed.
+func TestBodyLimit(t *testing.T) {
+	m := testmodel.Identity(oip.FP32, 4, 1000)
+	bytesLimit, textLimit := limits(m.Spec())
+	require.Equal(t, int64(64<<10+16000), bytesLimit)
+	require.Equal(t, int64(64<<10+4000*24), textLimit)
+	const slack = 64 << 10
+	post := "POST /v2/models/identity_FP32/infer HTTP/1.1\r\nHost: x\r\n"
+	spaces := strings.Repeat(" ", 1000)
+	bomb := packed(t, "gzip", strings.Repeat(" ", 32<<20))
+	for _, c := range []struct {
+		name, header string
+		chunk        string
+		limit        int64
+		status       int
+	}{
+		{"length", "Content-Length: 100000000\r\n\r\n", spaces, 0, 413},
+		{"length just above", fmt.Sprintf("Content-Length: %d\r\n\r\n", textLimit+1), spaces, 0, 413},
+		{"bytes just above", fmt.Sprintf("%s: 100\r\nContent-Length: %d\r\n\r\n", headerLength, bytesLimit+1), spaces, 0, 413},
+		{"chunks", "Transfer-Encoding: chunked\r\n\r\n", "3e8\r\n" + spaces + "\r\n", textLimit, 413},
+		{"chunks of a byte", "Transfer-Encoding: chunked\r\n\r\n", strings.Repeat("1\r\n \r\n", 100), 6 * textLimit, 413},
+		{"raw in chunks", headerLength + ": 60000\r\nTransfer-Encoding: chunked\r\n\r\n", "3e8\r\n" + spaces + "\r\n", bytesLimit, 400},
+		{"long header", headerLength + ": 65537\r\nTransfer-Encoding: chunked\r\n\r\n", "3e8\r\n" + spaces + "\r\n", 0, 413},
+		{"bomb", fmt.Sprintf("Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n", len(bomb)), bomb, textLimit, 413},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			addr, read := listening(t, served(t, Options{}, m))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			r := endless(t, addr, post+c.header, []byte(c.chunk), 64<<20)
+			require.Equal(t, c.status, r.StatusCode)
+			time.Sleep(20 * time.Millisecond) // for what net/http would read of the rest
+			require.LessOrEqual(t, read.Load(), c.limit+slack)
+			runtime.ReadMemStats(&after)
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20)) // of both sides
+			require.Zero(t, m.Runs.Load())
+		})
+	}
+}
+
+// TestSlowBody: a body that comes too slowly is cut off, with and without its length; one that is fast enough is not.
+func TestSlowBody(t *testing.T) {
+	m := testmodel.Identity(oip.FP32, 4, 10)
+	addr, _ := listening(t, served(t, Options{Rate: 1000, Grace: 200 * time.Millisecond}, m))
+	for _, header := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked"} {
+		c, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		defer c.Close()
+		fmt.Fprintf(c, "POST /v2/models/identity_FP32/infer HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n", header)
+		begun := time.Now()
+		go func() {
+			for range 1000 {
+				text := " "
+				if strings.HasPrefix(header, "T") {
+					text = "1\r\n \r\n"
+				}
+				if _, err := io.WriteString(c, text); err != nil {
+					return
+				}
+				time.Sleep(10 * time.Millisecond) // 100 bytes a second
+			}
+		}()
+		r, err := http.ReadResponse(bufio.NewReader(c), nil)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusRequestTimeout, r.StatusCode)
+		body, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		require.Contains(t, string(body), "at less than 1000 bytes a second")
+		require.Less(t, time.Since(begun), 2*time.Second)
+	}
+	text := `{"inputs":[{"name":"INPUT0","shape":[1,10],"datatype":"FP32","data":[1,2,3,4,5,6,7,8,9,10]}]}` + strings.Repeat(" ", 700)
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer c.Close()
+	fmt.Fprintf(c, "POST /v2/models/identity_FP32/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", len(text))
+	go func() {
+		for i := 0; i < len(text); i += 100 {
+			io.WriteString(c, text[i:min(i+100, len(text))])
+			time.Sleep(60 * time.Millisecond) // 1,600 bytes a second, for longer than the grace
+		}
+	}()
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	require.Equal(t, 200, r.StatusCode)
+}
+
+// TestComputingIsNotReading: the deadline of a body does not end a request that computes for longer.
+func TestComputingIsNotReading(t *testing.T) {
+	m := testmodel.Identity(oip.FP32, 4, 10)
+	m.Compute = func(in, out [][]byte) { time.Sleep(400 * time.Millisecond) }
+	addr, _ := listening(t, served(t, Options{Grace: 100 * time.Millisecond}, m))
+	text := `{"inputs":[{"name":"INPUT0","shape":[1,10],"datatype":"FP32","data":[1,2,3,4,5,6,7,8,9,10]}]}`
+	for range 2 { // on one connection
+		r, err := http.Post("http://"+addr+"/v2/models/identity_FP32/infer", "application/json", strings.NewReader(text))
+		require.NoError(t, err)
+		require.Equal(t, 200, r.StatusCode)
+		_, err = io.Copy(io.Discard, r.Body)
+		require.NoError(t, err)
+		r.Body.Close()
+	}
+}
+
+// TestSlowReader: a client that does not take its answer is cut off.
+func TestSlowReader(t *testing.T) {
+	m := testmodel.Identity(oip.FP32, 1, 4<<20)
+	h := served(t, Options{Rate: 16 << 20, Grace: 500 * time.Millisecond}, m)
+	ended := make(chan time.Duration, 1)
+	addr, _ := listening(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begun := time.Now()
+		h.ServeHTTP(w, r)
+		ended <- time.Since(begun)
+	}))
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer c.Close()
+	fmt.Fprintf(c, "POST /v2/models/identity_FP32/infer HTTP/1.1\r\nHost: x\r\n%s: 0\r\nContent-Length: %d\r\n\r\n", headerLength, 16<<20)
+	_, err = c.Write(make([]byte, 16<<20))
+	require.NoError(t, err)
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the handler still writes")
+	}
+}
+
+// exchangeRaw sends a request on a connection and reads the answer, without allocation.
+func exchangeRaw(c net.Conn, request, buf []byte, answer int) error {
+	if _, err := c.Write(request); err != nil {
+		return err
+	}
+	for got := 0; got < answer; {
+		n, err := c.Read(buf)
+		if err != nil {
+			return err
+		}
+		got += n
+	}
+	return nil
+}
+
+// perRequest returns how often a request makes the process allocate.
+func perRequest(t testing.TB, h http.Handler, request []byte) float64 {
+	addr, _ := listening(t, h)
+	c, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = c.Write(request)
+	require.NoError(t, err)
+	buf := make([]byte, 64<<10)
+	time.Sleep(100 * time.Millisecond)
+	size, err := c.Read(buf)
+	require.NoError(t, err)
+	require.Contains(t, string(buf[:size]), "200 OK")
+	const n = 500
+	require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
+	for range n {
+		require.NoError(t, exchangeRaw(c, request, buf, size))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range n {
+		if err := exchangeRaw(c, request, buf, size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	return float64(after.Mallocs-before.Mallocs) / n
+}
+
+// binaryRequest is a request of 1 KiB, and bare a handler that reads it and writes the same answer, and knows nothing of it.
+func binaryRequest() (request []byte, bare http.Handler) {
+	head := `{"inputs":[{"name":"INPUT0","shape":[1,256],"datatype":"FP32","parameters":{"binary_data_size":1024}}],"outputs":[{"name":"OUTPUT0","parameters":{"binary_data":true}}]}`
+	answer := `{"model_name":"identity_FP32","model_version":"1","outputs":[{"name":"OUTPUT0","datatype":"FP32","shape":[1,256],"parameters":{"binary_data_size":1024}}]}`
+	body := head + string(make([]byte, 1024))
+	request = []byte(fmt.Sprintf("POST /v2/models/identity_FP32/infer HTTP/1.1\r\nHost: x\r\n%s: %d\r\nContent-Length: %d\r\n\r\n%s", headerLength, len(head), len(body), body))
+	buf := make([]byte, len(body))
+	text, length, total := []byte(answer), []string{strconv.Itoa(len(answer))}, []string{strconv.Itoa(len(answer) + 1024)}
+	return request, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.ReadFull(r.Body, buf); err != nil {
+			panic(err)
+		}
+		header := w.Header()
+		header["Content-Type"] = typeBinary
+		header[headerLength] = length
+		header["Content-Length"] = total
+		w.Write(text)
+		w.Write(buf[len(head):])
+	})
+}
+
+// TestAllocations: a request in binary allocates what net/http does for a handler that reads and writes the same bytes, and no
+// more; nor does one in JSON.
+func TestAllocations(t *testing.T) {
+	request, bare := binaryRequest()
+	h := served(t, Options{}, testmodel.Identity(oip.FP32, 1, 256))
+	ours, theirs := perRequest(t, h, request), perRequest(t, bare, request)
+	t.Logf("%.1f, bare %.1f", ours, theirs)
+	require.InDelta(t, theirs, ours, 0.5)
+	text := `{"inputs":[{"name":"INPUT0","shape":[1,256],"datatype":"FP32","data":` + numbers(0, 256, 1) + `}]}`
+	request = []byte(fmt.Sprintf("POST /v2/models/identity_FP32/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(text), text))
+	require.LessOrEqual(t, perRequest(t, h, request), theirs+0.5)
+}
+
+// BenchmarkBinary compares a request in binary with the bare handler.
+func BenchmarkBinary(b *testing.B) {
+	request, bare := binaryRequest()
+	for name, h := range map[string]http.Handler{"ours": served(b, Options{}, testmodel.Identity(oip.FP32, 1, 256)), "bare": bare} {
+		b.Run(name, func(b *testing.B) {
+			addr, _ := listening(b, h)
+			c, err := net.Dial("tcp", addr)
+			require.NoError(b, err)
+			defer c.Close()
+			buf := make([]byte, 64<<10)
+			_, err = c.Write(request)
+			require.NoError(b, err)
+			time.Sleep(100 * time.Millisecond)
+			size, err := c.Read(buf)
+			require.NoError(b, err)
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := exchangeRaw(c, request, buf, size); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// TestHeadersOfAnswers: nothing of a request comes back in the header of its answer.
+func TestHeadersOfAnswers(t *testing.T) {
+	h := served(t, Options{}, testmodel.Simple())
+	id := `a\r\nSet-Cookie: x\u0000<script>`
+	w := ask(h, "POST", "/v2/models/simple/infer", strings.Replace(fmt.Sprintf(simple16, numbers(0, 16, 1), numbers(0, 16, 1), ""), `"42"`, `"`+id+`"`, 1))
+	require.Equal(t, 200, w.Code, w.Body)
+	require.True(t, bytes.HasPrefix(w.Body.Bytes(), []byte(`{"id":"a\u000d\u000aSet-Cookie: x\u0000\u003cscript\u003e",`)), w.Body)
+	require.Empty(t, w.Header().Get("Set-Cookie"))
+}
