@@ -33,7 +33,7 @@ unit: ## all tests of every module (POPEFGEN_TESTS=all: also what they sample ot
 ALONE     := ^(TestPasses.*|TestNearMisses.*|TestErrorsSay.*|TestDecode.*|TestDeepGraphs|TestEveryPattern|TestCancelLongKernel|Test.*Doc)$$
 
 race: ## the concurrent packages under the race detector
-	$(GO) test -vet=off -race -short -skip '$(ALONE)' ./rt/... ./ipu/... ./generated_examples/...
+	$(GO) test -vet=off -race -short -skip '$(ALONE)' ./rt/... ./ipu/... ./serve/... ./generated_examples/...
 
 lint: ## gofmt, go vet and staticcheck of every module; functions that nothing reaches
 	@out="$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go'))"; \

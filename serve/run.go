@@ -65,19 +65,35 @@ func WithDrain(delay, limit time.Duration) Option {
 	}
 }
 
+// WithConnections sets how many connections each listener has at the same time; others wait. The default is 1,024.
+func WithConnections(n int) Option {
+	return func(s *Server) error {
+		if n < 1 {
+			return fmt.Errorf("serve: %d connections: want 1 at least", n)
+		}
+		s.connections = n
+		return nil
+	}
+}
+
 // Handler returns the handler of REST, for programs that have an HTTP server of their own. Such a program
 // calls Run too, which makes the server ready, or serves the handler alone and is never asked whether it is.
 func (s *Server) Handler() http.Handler { return rest.New(s.core, s.rest) }
 
-// Run serves until ctx ends, drains as [WithDrain] says, closes the models and returns nil. If a listener fails it
-// closes all and returns that error. It is called once.
+// Run listens, has every model compute zeros once, is ready then, and serves until ctx ends. It drains as [WithDrain] says, closes the
+// models and returns nil. If a listener or a model fails at that it closes all and returns that error. It is called once.
 func (s *Server) Run(ctx context.Context) error {
 	encrypted, err := s.TLSConfig("h2", "http/1.1")
 	if err != nil {
 		return errors.Join(err, s.close())
 	}
+	for i := range s.endpoints {
+		e := &s.endpoints[i]
+		e.listener = limitConnections(e.listener, s.connections, func() {})
+	}
 	for _, l := range s.http {
-		s.endpoints = append(s.endpoints, listening{newHTTP(s.Handler(), encrypted), l})
+		e := newHTTP(s.Handler(), encrypted)
+		s.endpoints = append(s.endpoints, listening{e, limitConnections(l, s.connections, e.closeIdle)})
 	}
 	failed := make(chan error, len(s.endpoints))
 	for _, e := range s.endpoints {
@@ -87,6 +103,9 @@ func (s *Server) Run(ctx context.Context) error {
 				failed <- err
 			}
 		}()
+	}
+	if err := s.core.Warm(ctx); err != nil && ctx.Err() == nil {
+		return errors.Join(err, s.close())
 	}
 	s.core.Start()
 	select {
@@ -134,9 +153,19 @@ func newHTTP(h http.Handler, encrypted *tls.Config) *httpEndpoint {
 		Handler:           h,
 		TLSConfig:         encrypted, // nil: plain
 		ReadHeaderTimeout: 5 * time.Second,
-		MaxHeaderBytes:    16 << 10,
+		MaxHeaderBytes:    maxHeader - 4<<10, // net/http reads so many more
 		IdleTimeout:       2 * time.Minute,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 128},
 	}}
+}
+
+// maxHeader is how many bytes the header of a request has at most.
+const maxHeader = 16 << 10
+
+// closeIdle closes connections whose clients have no request under way, which those know how to deal with.
+func (e *httpEndpoint) closeIdle() {
+	e.server.SetKeepAlivesEnabled(false)
+	e.server.SetKeepAlivesEnabled(true)
 }
 
 func (e *httpEndpoint) Name() string { return "HTTP" }

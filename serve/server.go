@@ -29,7 +29,12 @@ type Server struct {
 	delay, limit time.Duration // of a drain
 	tls          *TLS
 	rest         rest.Options
+	connections  int
+	models       []oip.Model // until all options are read
 }
+
+// Limits are those of requests to one version of a model. A field that is 0 has the default.
+type Limits = core.Limits
 
 // Option is an option of [New].
 type Option func(*Server) error
@@ -37,8 +42,20 @@ type Option func(*Server) error
 // WithModel serves a model under the name of its Spec.
 func WithModel(m oip.Model) Option {
 	return func(s *Server) error {
-		_, err := s.core.Add(m)
-		return err
+		s.models = append(s.models, m)
+		return nil
+	}
+}
+
+// WithLimits sets the limits of requests to a model, or to all that have none of their own if model is "". The
+// default is that as many compute as the model computes in parallel, 4 times as many wait, and each takes a minute at most.
+func WithLimits(model string, l Limits) Option {
+	return func(s *Server) error {
+		if l.Computing < 0 || l.Timeout < 0 {
+			return fmt.Errorf("serve: limits of model %q: %d requests compute for %v at most: want 0 (the default) or more", model, l.Computing, l.Timeout)
+		}
+		s.core.SetLimits(model, l)
+		return nil
 	}
 }
 
@@ -82,8 +99,8 @@ func WithAuthorization(f access.Func) Option {
 
 // New returns a server of the models that its options name.
 func New(opts ...Option) (*Server, error) {
-	s := &Server{core: core.New(), limit: 30 * time.Second}
-	for _, o := range opts {
+	s := &Server{core: core.New(), limit: 30 * time.Second, connections: defaultConnections}
+	for _, o := range append(opts, addModels) {
 		if err := o(s); err != nil {
 			for _, l := range s.http {
 				l.Close()
@@ -92,6 +109,16 @@ func New(opts ...Option) (*Server, error) {
 		}
 	}
 	return s, nil
+}
+
+// addModels is the last option: the others say how models are served.
+func addModels(s *Server) error {
+	for _, m := range s.models {
+		if _, err := s.core.Add(m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Core returns the part of the server that protocols share, for the packages of protocols below serve.

@@ -323,6 +323,9 @@ func TestPanic(t *testing.T) {
 
 // TestAllocations: a request allocates nothing, whether it has deadlines or not, waits or not.
 func TestAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
 	c := New()
 	v := load(t, c, script(1, nil), Load{})
 	name, input, datatype, shape := []byte("script"), []byte("INPUT0"), []byte("UINT32"), []int64{1, 1}

@@ -91,6 +91,7 @@ func (h *handler) infer(q *request) error {
 	defer v.Put(c)
 	c.Protocol = core.REST
 	if err := h.read(q, s, c, form); err != nil {
+		c.Err = err
 		return err
 	}
 	s.body.end()
@@ -99,10 +100,12 @@ func (h *handler) infer(q *request) error {
 		return err
 	}
 	if err := s.writer.Answer(v.Spec.Name, v.Name, &c.Request, c.Memory); err != nil {
+		c.Err = err
 		return err
 	}
 	c.Sent = s.writer.Size()
-	return h.send(q, s)
+	c.Err = h.send(q, s)
+	return c.Err
 }
 
 // form is how a request is written.
