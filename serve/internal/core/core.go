@@ -29,9 +29,9 @@ type Core struct {
 	cut      chan struct{} // closed when requests have had their time to end
 	ready    atomic.Bool
 
-	repository Repository  // nil: clients do not load models
-	authorize  access.Func // nil: everybody may do everything
-	observers  []Observer
+	available func() ([]string, error) // names of models that could be loaded; nil: nobody says
+	authorize access.Func              // nil: everybody may do everything
+	observers []Observer
 }
 
 // directory is which versions serve. It does not change: another takes its place.

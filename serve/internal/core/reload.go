@@ -432,13 +432,10 @@ func (c *Core) Unload(model, version string) error {
 	return nil
 }
 
-// Index returns every version that serves, served, or was refused, and every other model of the repository, by name and then the
+// Index returns every version that serves, served, or was refused, and every other model that could be loaded, by name and then the
 // latest first.
 func (c *Core) Index() []Entry {
-	there, err := c.Repository().Names()
-	if err != nil {
-		there = nil // what is known stays so; who loads a model learns of the error
-	}
+	there := c.loadable()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var all []Entry
