@@ -1,4 +1,4 @@
-// Package servetest has what the tests of generated packages call: a transport that stays in the process, requests with
+// Package servetest has what the tests of generated packages call: servers of a model and transports to them, requests with
 // inputs of every kind of element, and comparisons of what a server answers with what Run computes.
 package servetest
 
@@ -6,10 +6,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http/httptest"
 	"sync"
 	"testing"
 
 	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/serve"
+	"github.com/popefgen/popefgen/serve/client"
 	"github.com/popefgen/popefgen/serve/genserve"
 	"github.com/popefgen/popefgen/serve/internal/agree"
 	"github.com/popefgen/popefgen/serve/internal/wire"
@@ -105,6 +108,27 @@ func (l *local) infer(ctx context.Context, spec *oip.Spec, x oip.Exchange) error
 }
 
 func (l *local) Close() error { return nil }
+
+// REST returns a transport to a server of the model, which answers until the test ends.
+func REST(t testing.TB, m oip.Model) oip.Transport {
+	t.Helper()
+	s, err := serve.New(serve.WithModel(m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(s.Handler())
+	t.Cleanup(server.Close)
+	transport, err := client.New(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := transport.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return transport
+}
 
 // Runs computes a request: the Run of a Runner, or of a Client.
 type Runs[In, Out any] func(ctx context.Context, in *In, out *Out) error

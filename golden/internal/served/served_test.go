@@ -197,3 +197,43 @@ func TestLinks(t *testing.T) {
 	}
 	require.False(t, strings.Contains(without, "popefgen/serve"), without)
 }
+
+// another is a model with another contract than the package was generated for.
+type another struct {
+	oip.Model
+	spec oip.Spec
+}
+
+func (m *another) Spec() *oip.Spec { return &m.spec }
+
+// TestAnotherContract asks servers over REST, and in the process, whose model has more than the client was generated for, or another
+// shape.
+func TestAnotherContract(t *testing.T) {
+	r := open(t)
+	server := func(old, new string) *another {
+		m := &another{Model: served.Served(r), spec: *served.Served(r).Spec()}
+		require.Contains(t, m.spec.Contract, old)
+		m.spec.Contract = strings.Replace(m.spec.Contract, old, new, 1)
+		return m
+	}
+	const count = "output \"next\" S64 []\n"
+	more, breaking := server(count, count+"output \"more\" F32 [7]\n"), server("input \"x\" F32 [2 3]", "input \"x\" F32 [2 4]")
+	for name, connect := range map[string]func(oip.Model) oip.Transport{
+		"REST": func(m oip.Model) oip.Transport { return servetest.REST(t, m) }, "local": servetest.Local,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := served.NewClient(connect(more))
+			for range 3 {
+				got, err := total(c, 1)
+				require.NoError(t, err)
+				require.Equal(t, float32(1+3+5+2+4+6), got)
+			}
+			_, err := total(served.NewClient(connect(breaking)), 1)
+			var e *oip.Error
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, oip.FailedPrecondition, e.Code)
+			require.ErrorContains(t, err, "the server's model 'served' has another contract than this client was generated for:\nbreaking    run input \"x\": shape was [2 3], is [2 4]")
+			require.Equal(t, breaking.spec.Contract, e.Contract)
+		})
+	}
+}

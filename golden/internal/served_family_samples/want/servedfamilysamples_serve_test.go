@@ -6,14 +6,16 @@ package servedfamilysamples
 import (
 	"testing"
 
+	"github.com/popefgen/popefgen/serve/oip"
 	"github.com/popefgen/popefgen/serve/servetest"
 )
 
-// TestServed has a server compute what Run computes: the outputs are the same bits.
+// TestServed has a server compute what Run computes, here and over REST: the outputs are the same bits.
 func TestServed(t *testing.T) {
 	r := open(t)
-	client := NewClient(servetest.Local(Served(r)))
-	servetest.Same(t, &served, NewInputs(1), NewOutputs, r.Run, client.Run)
+	for _, transport := range []oip.Transport{servetest.Local(Served(r)), servetest.REST(t, Served(r))} {
+		servetest.Same(t, &served, NewInputs(1), NewOutputs, r.Run, NewClient(transport).Run)
+	}
 }
 
 func TestServedAllocatesNothing(t *testing.T) {
