@@ -10,6 +10,7 @@
 package serve
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
@@ -66,6 +67,11 @@ func WithServerName(name, version string) Option {
 		s.rest.Name, s.rest.Version = name, version
 		return nil
 	}
+}
+
+// Name returns the name and the version of the server, as its metadata gives them.
+func (s *Server) Name() (name, version string) {
+	return cmp.Or(s.rest.Name, "popefgen"), cmp.Or(s.rest.Version, "2")
 }
 
 // WithMetrics has h answer /metrics.
