@@ -11,7 +11,7 @@ BIN       := bin/popefgen
 MODULES   := bench serve/grpc serve/grpc/internal/manifests/strict ipu/cpu/internal/kernel/internal/asm
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture
+.PHONY: serve-clients bench-serve help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,14 @@ bench-peers: ## popefgen beside ONNX Runtime and GoMLX, see docs/performance.md
 performance: ## the same, and rewrite the tables of docs/performance.md
 	@$(MAKE) -C bench write GO="$(GO)" ARGS="$(ARGS)"
 
+bench-serve: ## servers beside bare ones: processor time, allocations, requests/s (ARGS='-only REST', '-write ../docs')
+	@$(GO) -C bench run ./serve $(ARGS)
+
+serve-clients: ## install the clients of others that tests of servers ask (grpcurl, grpc-js) into build/clients; Debian has the rest
+	@mkdir -p build/clients
+	GOBIN=$(CURDIR)/build/clients $(GO) install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
+	cd build/clients && npm install --prefix . --ignore-scripts --no-save --no-audit --no-fund @grpc/grpc-js@1.14.3 @grpc/proto-loader@0.8.0
+
 bench-test: ## the tests of bench/ with ONNX Runtime, without which make test skips some; random operators must give its answers
 	@$(MAKE) -C bench test GO="$(GO)"
 
@@ -89,8 +97,8 @@ figures: ## measure what README.md says, over the public data, and rewrite its t
 mutants: ## apply deliberate mistakes: tests must notice each (ARGS='-sample 8', '-run REGEXP')
 	$(GO) run ./internal/mutants $(ARGS)
 
-soak: ## requests of every kind for SOAKTIME (default 2m) while devices fail (SOAKFLAGS=-race as well)
-	POPEFGEN_SOAK=$(SOAKTIME) $(GO) test $(SOAKFLAGS) -count=1 -timeout 30m -v -run TestSoak ./rt
+soak: ## requests of every kind for SOAKTIME (default 2m), to runners and to a server, while devices fail (SOAKFLAGS=-race as well)
+	POPEFGEN_SOAK=$(SOAKTIME) $(GO) test $(SOAKFLAGS) -count=1 -timeout 30m -v -run TestSoak ./rt ./serve/internal/soak
 
 cross: ## build for the other platforms without cgo
 	@for t in linux/arm64 darwin/arm64 windows/amd64 js/wasm; do \
