@@ -29,7 +29,7 @@ type listening struct {
 	listener net.Listener
 }
 
-// Register serves e on a listener, which Run closes.
+// Register serves e on a listener, which Run closes; nil for an endpoint that listens to nobody, as the workers of a queue.
 func (s *Server) Register(e Endpoint, l net.Listener) {
 	s.endpoints = append(s.endpoints, listening{e, l})
 }
@@ -99,8 +99,11 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, e := range s.endpoints {
 		go func() {
 			if err := e.Serve(e.listener); err != nil {
-				err = fmt.Errorf("serve %s at %s: %w", e.Name(), e.listener.Addr(), err)
-				failed <- err
+				name := e.Name()
+				if e.listener != nil {
+					name += " at " + e.listener.Addr().String()
+				}
+				failed <- fmt.Errorf("serve %s: %w", name, err)
 			}
 		}()
 	}
