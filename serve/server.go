@@ -11,6 +11,7 @@ package serve
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -80,6 +81,20 @@ func WithMetrics(h http.Handler) Option {
 		s.rest.Metrics = h
 		return nil
 	}
+}
+
+// WithRepository has clients load and unload models by their names, through r. Without it they are refused.
+func WithRepository(r Repository) Option {
+	return func(s *Server) error {
+		s.rest.Repository = r
+		return nil
+	}
+}
+
+// Repository loads and unloads models. The names are what clients say: they are looked up, never taken for paths.
+type Repository interface {
+	Load(ctx context.Context, model string) error
+	Unload(ctx context.Context, model string) error
 }
 
 // WithRate says how many bytes of a body a second clients of REST have to send at least, and take of an answer, on average after the first

@@ -3,6 +3,7 @@ package rest
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -24,19 +25,26 @@ type failed struct {
 // errBody is the error of a body that could not be read.
 var errBody = oip.Errorf(oip.InvalidArgument, "the request's body could not be read: the connection ended, or its length is not as its header says")
 
-// fail answers with an error.
-func (h *handler) fail(q *request, err error) {
+// known returns err as clients see it.
+func (h *handler) known(err error) *oip.Error {
 	var e *oip.Error
 	switch {
 	case errors.As(err, &e):
+		return e
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		e = oip.Errorf(oip.Deadline, "the request's body came at less than %d bytes a second", h.options.Rate)
-		h.failStatus(q, e, http.StatusRequestTimeout)
-		return
-	default:
-		e = &oip.Error{Code: oip.Internal, Text: "the server failed", Cause: err}
+		return &oip.Error{Code: oip.Deadline, Text: fmt.Sprintf("the request's body came at less than %d bytes a second", h.options.Rate), Cause: os.ErrDeadlineExceeded}
 	}
-	h.failStatus(q, e, e.Code.HTTP())
+	return &oip.Error{Code: oip.Internal, Text: "the server failed", Cause: err}
+}
+
+// fail answers with an error.
+func (h *handler) fail(q *request, err error) {
+	e := h.known(err)
+	status := e.Code.HTTP()
+	if e.Code == oip.Deadline && errors.Is(e.Cause, os.ErrDeadlineExceeded) {
+		status = http.StatusRequestTimeout // it was not the model that took so long
+	}
+	h.failStatus(q, e, status)
 }
 
 func (h *handler) failStatus(q *request, e *oip.Error, status int) {

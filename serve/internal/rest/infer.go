@@ -91,8 +91,8 @@ func (h *handler) infer(q *request) error {
 	defer v.Put(c)
 	c.Protocol = core.REST
 	if err := h.read(q, s, c, form); err != nil {
-		c.Err = err
-		return err
+		c.Err = h.known(err)
+		return c.Err
 	}
 	s.body.end()
 	c.Received = int(s.body.received)
@@ -100,8 +100,8 @@ func (h *handler) infer(q *request) error {
 		return err
 	}
 	if err := s.writer.Answer(v.Spec.Name, v.Name, &c.Request, c.Memory); err != nil {
-		c.Err = err
-		return err
+		c.Err = h.known(err)
+		return c.Err
 	}
 	c.Sent = s.writer.Size()
 	c.Err = h.send(q, s)

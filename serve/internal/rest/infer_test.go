@@ -244,7 +244,7 @@ func TestMetadata(t *testing.T) {
 }
 
 func TestOpenAPI(t *testing.T) {
-	h := served(t, Options{}, testmodel.Simple())
+	h := served(t, Options{Repository: &shelf{}}, testmodel.Simple())
 	w := ask(h, "GET", "/v2/openapi.json", "")
 	require.Equal(t, 200, w.Code)
 	var doc struct {

@@ -51,13 +51,17 @@ func (h *handler) metadata(q *request) error {
 		return err
 	}
 	defer v.Release()
+	versions := []string{v.Name}
+	if q.version == "" {
+		versions = h.core.Versions(v.Spec.Name)
+	}
 	return h.json(q, struct {
 		Name     string   `json:"name"`
 		Versions []string `json:"versions"`
 		Platform string   `json:"platform"`
 		Inputs   []tensor `json:"inputs"`
 		Outputs  []tensor `json:"outputs"`
-	}{v.Spec.Name, []string{v.Name}, Platform, tensors(v.Spec.Inputs), tensors(v.Spec.Outputs)})
+	}{v.Spec.Name, versions, Platform, tensors(v.Spec.Inputs), tensors(v.Spec.Outputs)})
 }
 
 func (h *handler) modelReady(q *request) error {
