@@ -24,8 +24,9 @@ func TestStorm(t *testing.T) {
 	c := New()
 	c.SetLimits("", Limits{Computing: 3, Waiting: 24})
 	before := func(ctx context.Context) error {
-		if err := ctx.Err(); err != nil {
-			t.Errorf("the model got a request that was over: %v", err)
+		// Between the place and this line time passes, on a loaded machine some of it.
+		if d, ok := ctx.Deadline(); !ok || time.Since(d) > 100*time.Millisecond {
+			t.Errorf("the model got a request that was over since %v", time.Since(d))
 		}
 		switch n := rand.IntN(40); {
 		case n == 0:
