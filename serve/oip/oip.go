@@ -80,7 +80,7 @@ type Call interface {
 	Input(i int, shape []int64) ([]byte, error)
 	// Run computes the outputs of the inputs. It returns an *Error of the code InvalidArgument for
 	// sizes that do not fit each other, or that no size of the model takes, and others as the engine
-	// reports them.
+	// reports them. It does not keep ctx, which ends with the request.
 	Run(ctx context.Context) error
 	// Output returns output i of the last Run and its shape. Both are valid until the next Input or Run.
 	Output(i int) (data []byte, shape []int64)

@@ -7,7 +7,7 @@ import (
 )
 
 // callContext is the context that a model computes with: that of the transport, with the request's deadline. The next request of
-// its call has it too, so it allocates nothing, unless somebody asked for Done: then it ends with its request for good, as
+// its call uses it again, so it allocates nothing, unless somebody asked for Done: then it ends with its request for good, as
 // contexts may have been derived from it. A model does not keep it after Run.
 type callContext struct {
 	parent context.Context

@@ -59,8 +59,8 @@ type Load struct {
 	Version string // its name; "" is "1"
 	// Alone takes versions that are older out of service once this one serves.
 	Alone bool
-	// Warm has the model compute before it serves: it fills the inputs of the call, runs it, and may check the outputs. nil has it
-	// compute inputs of zeros.
+	// Warm has the model compute before it serves: it fills the inputs of the call, runs it, and may check the outputs. nil computes
+	// inputs of zeros.
 	Warm func(ctx context.Context, call oip.Call) error
 	// Cold leaves the warm-up out.
 	Cold bool
