@@ -7,6 +7,7 @@ import (
 
 	"github.com/popefgen/popefgen/serve"
 	"github.com/popefgen/popefgen/serve/dynamic"
+	grpcserve "github.com/popefgen/popefgen/serve/grpc"
 	"github.com/popefgen/popefgen/serve/oip"
 )
 
@@ -15,6 +16,8 @@ import (
 func init() {
 	servers["rest"] = serveREST(func() (oip.Model, error) { return echoModel, nil })
 	servers["rest-image"] = serveREST(func() (oip.Model, error) { return imageModel, nil })
+	servers["grpc"] = serveGRPC(echoModel)
+	servers["grpc-image"] = serveGRPC(imageModel)
 	servers["overload"] = serveREST(func() (oip.Model, error) { return slowModel, nil })
 }
 
@@ -42,6 +45,19 @@ func serveREST(open func() (oip.Model, error)) func(net.Listener) error {
 		}
 		s, err := serve.New(serve.WithModel(m), serve.WithHTTPListener(l))
 		if err != nil {
+			return err
+		}
+		return s.Run(context.Background())
+	}
+}
+
+func serveGRPC(m oip.Model) func(net.Listener) error {
+	return func(l net.Listener) error {
+		s, err := serve.New(serve.WithModel(m))
+		if err != nil {
+			return err
+		}
+		if err := grpcserve.RegisterListener(s, l); err != nil {
 			return err
 		}
 		return s.Run(context.Background())

@@ -12,6 +12,12 @@ type pair struct {
 }
 
 var pairs = []pair{
+	{"gRPC, 1 KiB", "grpc", "bare-grpc", 0.95, false, func(bare bool) *request {
+		return grpcRequest(bare, []int64{1, small}, small, raw(floats(small)))
+	}},
+	{"gRPC, [1,3,224,224]", "grpc-image", "bare-grpc", 0.65, true, func(bare bool) *request {
+		return grpcRequest(bare, []int64{1, 3, 224, 224}, pixels, scores)
+	}},
 	{"REST binary, 1 KiB", "rest", "bare-binary", 0.95, false, func(bool) *request {
 		return binaryRequest("[1,256]", small, raw(floats(small)))
 	}},

@@ -32,12 +32,15 @@ func SimpleONNX() *onnx.Model {
 }
 
 // SimplePopEF returns the model simple compiled for every number of samples up to Samples.
-func SimplePopEF() ([]byte, error) {
+func SimplePopEF() ([]byte, error) { return Compile(SimpleONNX(), Samples) }
+
+// Compile returns a model whose open dimension is called batch, compiled for every size up to the largest.
+func Compile(m *onnx.Model, largest int64) ([]byte, error) {
 	var o compile.Options
-	for n := int64(1); n <= Samples; n++ {
+	for n := int64(1); n <= largest; n++ {
 		o.Members = append(o.Members, compile.Sizes{Dims: map[string]int64{"batch": n}})
 	}
-	r, err := compile.Compile(SimpleONNX(), o)
+	r, err := compile.Compile(m, o)
 	if err != nil {
 		return nil, err
 	}
