@@ -83,6 +83,10 @@ func (w *ProtoWriter) Request(spec *oip.Spec, hash string, x oip.Exchange) {
 		data, shape := x.Given(i)
 		w.tensor(5, spec.Inputs[i].Name, spec.Inputs[i].Type, shape, data, true)
 	}
+	for i := range spec.Outputs { // by name: a server may have more of them
+		name := spec.Outputs[i].Name
+		w.Head = appendText(appendVarint(appendTag(w.Head, 6, typeBytes), uint64(sizeText(len(name)))), 1, name)
+	}
 	w.finish(7)
 }
 
