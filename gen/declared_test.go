@@ -226,6 +226,7 @@ func TestPlantedDeclarations(t *testing.T) {
 			"test.go.tmpl": "\n{{if gt .DeviceIterations 1000}}{{if .Embed}}func TestShuffle() {}{{else}}var Cut, Deal = 1, 2{{end}}" +
 				"{{range .Inputs}}\nfunc Shuffle{{.Name}}() {}{{end}}{{end}}\n",
 			"queues.go.tmpl": "\n{{if gt .DeviceIterations 1000}}type Riffle int{{end}}\n",
+			"serve.go.tmpl":  "\n{{if gt .DeviceIterations 1000}}type Dealer int{{end}}\n",
 		} {
 			path, err := filepath.Abs(filepath.Join("..", "templates", name))
 			require.NoError(t, err)
@@ -253,6 +254,10 @@ func TestPlantedDeclarations(t *testing.T) {
 		names = append(names, tensor.Name)
 	}
 	require.ElementsMatch(t, []string{"TestShuffle2", "Cut2", "Deal2", "Riffle2", "X", "ShuffleX2"}, names)
+	_, err = gen.Build(m, gen.Options{Package: "m", Renames: map[string]string{"x": "Dealer"}})
+	require.NoError(t, err, "packages that do not serve may have it")
+	_, err = gen.Build(m, gen.Options{Package: "m", Serve: true, Renames: map[string]string{"x": "Dealer"}})
+	require.ErrorContains(t, err, "the name Dealer is taken by the generated package itself")
 	for name, who := range map[string]string{"Deal": "the generated tests", "Riffle": "the generated package itself"} {
 		_, err = gen.Build(m, gen.Options{Package: "m", Renames: map[string]string{"x": name}})
 		require.ErrorIs(t, err, gen.ErrBuild)

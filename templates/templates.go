@@ -40,8 +40,8 @@ var all = template.Must(template.New("").Funcs(template.FuncMap{
 		return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(all), "[]")), ", ")
 	},
 	"add": func(a, b int) int { return a + b },
-	"ints": func(all []int) string {
-		return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(all), "[]")), ", ")
+	"grid": func(all [][]int) string { // as Go source
+		return "[][]int" + strings.NewReplacer("[", "{", "]", "}", " ", ", ").Replace(fmt.Sprint(all))
 	},
 	"plural": func(n any, one, many string) string {
 		if fmt.Sprint(n) == "1" {

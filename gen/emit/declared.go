@@ -58,7 +58,16 @@ func declare(d *plan.Declared, p *plan.Plan) error {
 			}
 		}
 	}
-	return nil
+	if p.Serve == nil {
+		return nil
+	}
+	texts, err := templates.Arms(templates.Serve, p)
+	for _, text := range texts {
+		if err == nil {
+			err = declareFile(d, p, File{Name: templates.Serve, Data: []byte(text)}, p.ExtrasOf(plan.ServeSuffix), plan.Kind{}, plan.Kind{Samples: true}, plan.Kind{Family: true}, plan.Kind{Samples: true, Family: true})
+		}
+	}
+	return err
 }
 
 // declareText adds what a template declares, a file or declarations for one.

@@ -29,6 +29,9 @@ func TestSizes(t *testing.T) {
 		for i := range in.X.Flat() {
 			in.X.Flat()[i] = float32(i%5) - 2
 		}
+		for i := range in.Grid.Flat() {
+			in.Grid.Flat()[i] = float32(i)
+		}
 		for i := range in.Mask.Flat() {
 			in.Mask.Flat()[i] = float32(i % 2)
 		}
@@ -44,6 +47,22 @@ func TestSizes(t *testing.T) {
 	require.ErrorContains(t, e, "7")
 	require.ErrorAs(t, c.Run(ctx, served.NewInputs(3, 8), got), &e)
 	require.Equal(t, oip.InvalidArgument, e.Code)
+}
+
+// TestSharedAxis gives two axes that are one dimension different sizes.
+func TestSharedAxis(t *testing.T) {
+	r, err := served.Open(ctx)
+	require.NoError(t, err)
+	defer r.Close()
+	c := served.Served(r).NewCall()
+	mem, err := c.Input(2, []int64{2, 5, 5})
+	require.NoError(t, err)
+	require.Len(t, mem, 4*2*5*5)
+	_, err = c.Input(2, []int64{2, 5, 6})
+	var e *oip.Error
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, oip.InvalidArgument, e.Code)
+	require.ErrorContains(t, err, "tensor 'grid' can not have the shape [2 5 6]: size 5 of axis 1 is also that of another axis, with 6")
 }
 
 // TestCounts has data decide how much of an output there is.
