@@ -23,14 +23,13 @@ type File struct {
 	Serve  *Config `yaml:"serve"`
 }
 
-// Config is what a server is told. Its keys are the names of the flags of popefgen-serve; paths are relative to the
+// Config says what a server does. Its keys are the names of the flags of popefgen-serve; paths are relative to the
 // file's folder.
 type Config struct {
 	HTTP       *string  `yaml:"http"`        // address of REST; "": none, nil: the default
 	GRPC       *string  `yaml:"grpc"`        // address of gRPC; "": none
-	Admin      string   `yaml:"admin"`       // address of the admin page; "": none
-	ServerName string   `yaml:"server-name"` // what clients are told
-	Control    string   `yaml:"control"`     // who loads models: "none", "watch" or "explicit"
+	ServerName string   `yaml:"server-name"` // in the metadata
+	Control    string   `yaml:"control"`     // who loads models after the start: "none", or "watch"
 	Poll       Duration `yaml:"poll"`        // between two looks at the files that are watched
 	DrainDelay Duration `yaml:"drain-delay"`
 	DrainLimit Duration `yaml:"drain-limit"`
@@ -48,7 +47,7 @@ type Options struct {
 	Replicas *int                  `yaml:"replicas"`
 	Threads  *int                  `yaml:"threads"`
 	Linger   *Duration             `yaml:"linger"`
-	Batch    *sizes.List           `yaml:"batch"` // for .onnx models, as popefgen compile has it
+	Batch    *sizes.List           `yaml:"batch"` // for .onnx models, in the words of popefgen compile
 	Dim      map[string]sizes.List `yaml:"dim"`
 	Limits   *Limits               `yaml:"limits"`
 }
@@ -99,7 +98,7 @@ func (d *Duration) UnmarshalYAML(unmarshal func(any) error) error {
 }
 
 // Controls are the values of Config.Control.
-var Controls = []string{"none", "watch", "explicit"}
+var Controls = []string{"none", "watch"}
 
 // advice helps who writes such a file.
 var advice = plainyaml.Advice{Fields: "docs/serving.md lists the fields"}
@@ -156,7 +155,7 @@ func (c *Config) Check() (mistakes []error) {
 		mistakes = append(mistakes, fmt.Errorf(key+": "+format, args...))
 	}
 	taken := map[string]string{}
-	for _, a := range []struct{ key, addr string }{{"http", text(c.HTTP)}, {"grpc", text(c.GRPC)}, {"admin", c.Admin}} {
+	for _, a := range []struct{ key, addr string }{{"http", text(c.HTTP)}, {"grpc", text(c.GRPC)}} {
 		if a.addr == "" {
 			continue
 		}

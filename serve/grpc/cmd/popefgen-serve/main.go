@@ -1,0 +1,89 @@
+// Command popefgen-serve serves models of files: PopEF, and ONNX that it compiles when it starts. docs/serving.md says how.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+)
+
+// Exit codes.
+const (
+	exitOK    = 0
+	exitError = 1 // something failed, or --check found a mistake
+	exitUsage = 2 // the command line
+)
+
+func main() {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	go func() {
+		<-signals
+		cancel() // drain
+		<-signals
+		fmt.Fprintln(os.Stderr, "popefgen-serve: a second signal: stopping at once")
+		os.Exit(exitError)
+	}()
+	os.Exit(run(ctx, os.Args, os.Stdout, os.Stderr))
+}
+
+// run is the command: it returns its exit code, once ctx has ended or something failed.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	code := exitOK
+	app := &cli.App{
+		Name:            "popefgen-serve",
+		Usage:           "an inference server for PopEF and ONNX models",
+		UsageText:       "popefgen-serve [flags] DIR|FILE…\npopefgen-serve --config popefgen.yaml",
+		HideHelpCommand: true,
+		Flags:           flags(),
+		Commands:        []*cli.Command{manifestsCommand()},
+		Writer:          stdout,
+		ErrWriter:       stderr,
+		ExitErrHandler:  func(*cli.Context, error) {},
+		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return usageError{err} },
+		Action: func(c *cli.Context) error {
+			conf, err := configOf(c)
+			if err != nil {
+				return err
+			}
+			if c.Bool("check") {
+				return check(ctx, conf, stdout)
+			}
+			return serveModels(ctx, conf, stderr)
+		},
+	}
+	if err := app.RunContext(ctx, args); err != nil {
+		var usage usageError
+		var all mistakes
+		code = exitError
+		switch {
+		case errors.As(err, &usage):
+			code = exitUsage
+			fmt.Fprintf(stderr, "popefgen-serve: %v\nhint: popefgen-serve --help lists the flags\n", err)
+		case errors.As(err, &all):
+			for _, m := range all {
+				fmt.Fprintf(stderr, "popefgen-serve: %v\n", m)
+			}
+		default:
+			fmt.Fprintf(stderr, "popefgen-serve: %v\n", err)
+		}
+	}
+	return code
+}
+
+// usageError is a mistake on the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// mistakes are all that is wrong with a configuration.
+type mistakes []error
+
+func (m mistakes) Error() string { return errors.Join(m...).Error() }

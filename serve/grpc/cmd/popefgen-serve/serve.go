@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/popefgen/popefgen/internal/serving"
+	_ "github.com/popefgen/popefgen/ipu/cpu" // the engine
+	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/serve"
+	"github.com/popefgen/popefgen/serve/access"
+	"github.com/popefgen/popefgen/serve/dynamic"
+	grpcserve "github.com/popefgen/popefgen/serve/grpc"
+	"github.com/popefgen/popefgen/serve/internal/core"
+	"github.com/popefgen/popefgen/serve/internal/repository"
+	"github.com/popefgen/popefgen/serve/oip"
+)
+
+// Defaults of what a configuration does not say.
+const (
+	defaultHTTP  = ":8000"
+	defaultGRPC  = ":8001"
+	defaultPoll  = time.Second
+	defaultLimit = 30 * time.Second
+)
+
+// serveModels serves until ctx ends, and drains.
+func serveModels(ctx context.Context, conf *serving.Config, stderr io.Writer) error {
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	opts := []serve.Option{serve.WithDrain(time.Duration(conf.DrainDelay), cmp.Or(time.Duration(conf.DrainLimit), defaultLimit))}
+	if t := conf.TLS; t != nil {
+		opts = append(opts, serve.WithTLS(serve.TLS{Certificate: t.Certificate, Key: t.Key, ClientCAs: t.ClientCAs, ClientsOptional: t.ClientsOptional}))
+	}
+	if conf.Auth != nil {
+		tokens, err := access.TokenFile(conf.Auth.Tokens, log)
+		if err != nil {
+			return err
+		}
+		opts = append(opts, serve.WithAuthorization(tokens.Allow))
+	}
+	if conf.ServerName != "" {
+		opts = append(opts, serve.WithServerName(conf.ServerName, ""))
+	}
+	listeners, err := listen(conf)
+	if err != nil {
+		return err
+	}
+	ours := true // to close
+	defer func() {
+		for _, l := range listeners {
+			if ours && l != nil {
+				l.Close()
+			}
+		}
+	}()
+	if l := listeners["http"]; l != nil {
+		opts = append(opts, serve.WithHTTPListener(l))
+	}
+	srv, err := serve.New(opts...)
+	if err != nil {
+		return err
+	}
+	models := newModels(conf, srv.Core(), log)
+	if err := models.LoadAll(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped before it began
+		}
+		return mistakesOf(err)
+	}
+	if l := listeners["grpc"]; l != nil {
+		if err := grpcserve.RegisterListener(srv, l); err != nil {
+			return err
+		}
+	}
+	ours = false
+	for _, name := range slices.Sorted(maps.Keys(listeners)) {
+		log.Info("listening", "protocol", name, "address", listeners[name].Addr().String())
+	}
+	srv.Core().SetAvailable(models.Names)
+	if conf.Control == "watch" {
+		watching, stop := context.WithCancel(ctx)
+		defer stop()
+		go models.Watch(watching)
+	}
+	err = srv.Run(ctx)
+	if err == nil {
+		log.Info("stopped")
+	}
+	return err
+}
+
+// listen listens at every address of a configuration, by protocol.
+func listen(conf *serving.Config) (map[string]net.Listener, error) {
+	all := map[string]net.Listener{}
+	for name, addr := range map[string]string{"http": *conf.HTTP, "grpc": *conf.GRPC} {
+		if addr == "" {
+			continue
+		}
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			for _, l := range all {
+				l.Close()
+			}
+			return nil, fmt.Errorf("serve %s: %w", name, err)
+		}
+		all[name] = l
+	}
+	return all, nil
+}
+
+// mistakesOf takes joined errors apart.
+func mistakesOf(err error) mistakes {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return mistakes{err}
+	}
+	var all mistakes
+	for _, e := range joined.Unwrap() {
+		all = append(all, mistakesOf(e)...)
+	}
+	return all
+}
+
+// newModels returns the repository of what a configuration serves.
+func newModels(conf *serving.Config, to *core.Core, log *slog.Logger) *repository.Repository {
+	o := repository.Options{Poll: cmp.Or(time.Duration(conf.Poll), defaultPoll), Log: log}
+	for i := range conf.Models {
+		m := &conf.Models[i]
+		o.Roots = append(o.Roots, repository.Root{Path: m.Path, Name: m.Name, All: cmp.Or(m.Versions, conf.Versions) == "all"})
+	}
+	o.Open = func(ctx context.Context, f repository.Found) (oip.Model, error) {
+		m := &conf.Models[f.Root]
+		given := conf.Of(m)
+		to.SetLimits(f.Name, limitsOf(given.Limits))
+		d, err := open(ctx, f, m, &given)
+		if err != nil {
+			return nil, err
+		}
+		return opened{d, dynamic.GoldensOf(f.Paths[0])}, nil
+	}
+	return repository.New(server{to}, o)
+}
+
+// opened is a model that is not warm yet.
+type opened struct {
+	*dynamic.Model
+	goldens string // folder; "" if there are none
+}
+
+// open opens a model.
+func open(ctx context.Context, f repository.Found, m *serving.Model, given *serving.Options) (*dynamic.Model, error) {
+	opts := []dynamic.Option{dynamic.WithName(f.Name), dynamic.WithCopy(), dynamic.WithCompile(compileOf(given))}
+	if given.Replicas != nil {
+		opts = append(opts, dynamic.WithReplicas(*given.Replicas))
+	}
+	if given.Threads != nil {
+		opts = append(opts, dynamic.WithThreads(*given.Threads))
+	}
+	if given.Linger != nil {
+		opts = append(opts, dynamic.WithBatching(rt.BatchPolicy{Linger: time.Duration(*given.Linger)}))
+	}
+	for _, output := range slices.Sorted(maps.Keys(m.Labels)) {
+		labels, err := readLabels(m.Labels[output])
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, dynamic.WithLabels(output, labels))
+	}
+	return dynamic.Open(ctx, f.Paths, opts...)
+}
+
+// readLabels reads names of classes, a line each.
+func readLabels(path string) ([]string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var labels []string
+	s := bufio.NewScanner(bytes.NewReader(data))
+	for s.Scan() {
+		labels = append(labels, s.Text())
+	}
+	return labels, s.Err()
+}
+
+// compileOf returns for which sizes .onnx models are compiled.
+func compileOf(o *serving.Options) dynamic.Compile {
+	var c dynamic.Compile
+	if o.Batch != nil {
+		c.Batch = o.Batch.Text
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Dim)) {
+		c.Dims = append(c.Dims, name+"="+o.Dim[name].Text)
+	}
+	return c
+}
+
+func limitsOf(l *serving.Limits) (out core.Limits) {
+	if l.Computing != nil {
+		out.Computing = *l.Computing
+	}
+	if l.Waiting != nil {
+		out.Waiting = *l.Waiting
+	}
+	if l.Timeout != nil {
+		out.Timeout = time.Duration(*l.Timeout)
+	}
+	return out
+}
+
+// server is the core as the repository hands models to it.
+type server struct{ *core.Core }
+
+func (s server) Load(ctx context.Context, m oip.Model, version string) error {
+	o := m.(opened)
+	_, err := s.Core.Load(ctx, m, core.Load{Version: version, Warm: func(ctx context.Context, _ oip.Call) error { return o.Warm(ctx, o.goldens) }})
+	return err
+}
+
+// check opens everything that would be served, and returns all mistakes.
+func check(ctx context.Context, conf *serving.Config, stdout io.Writer) error {
+	to := core.New()
+	models := newModels(conf, to, slog.New(slog.DiscardHandler))
+	if err := errors.Join(models.LoadAll(ctx), to.Close(ctx)); err != nil {
+		return mistakesOf(err)
+	}
+	found, err := models.Models()
+	if err != nil {
+		return err
+	}
+	for _, f := range found {
+		fmt.Fprintf(stdout, "%s version %s: %s\n", f.Name, f.Version, filepath.Clean(f.Paths[0]))
+	}
+	return nil
+}
