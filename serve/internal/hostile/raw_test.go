@@ -176,7 +176,7 @@ func TestPaths(t *testing.T) {
 	for _, path := range []string{
 		"/v2/models/..%2f..%2f..%2fetc%2fpasswd", "/v2/models/%2e%2e/%2e%2e/etc/passwd", "/v2/models/../../etc/passwd/ready", "/v2/models/simple%00/ready",
 		"/v2/models/simple%2f..%2fsimple/ready", "/v2/models/C:%5Cwindows/ready", "/v2/models//ready", "/v2/models/simple/versions/..%2f1/ready",
-		"/v2/models/simple/versions/-1/ready", "/v2/models/%ff%fe/ready", "/v2/../v2/models/absent",
+		"/v2/models/simple/versions/-1/ready", "/v2/models/" + strings.Repeat("a", 8000) + "/ready", "/v2/models/%ff%fe/ready", "/v2/../v2/models/absent",
 	} {
 		r := exchange(t, address, []byte("GET "+path+" HTTP/1.1\r\nHost: h\r\n\r\n"))
 		body := bodyOf(t, r)
