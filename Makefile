@@ -80,10 +80,10 @@ performance: ## the same, and rewrite the tables of docs/performance.md
 bench-serve: ## servers beside bare ones: processor time, allocations, requests/s (ARGS='-only REST', '-write ../docs')
 	@$(GO) -C bench run ./serve $(ARGS)
 
-serve-clients: ## install the clients of others that tests of servers ask (grpcurl, grpc-js) into build/clients; Debian has the rest
-	@mkdir -p build/clients
-	GOBIN=$(CURDIR)/build/clients $(GO) install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
-	cd build/clients && npm install --prefix . --ignore-scripts --no-save --no-audit --no-fund @grpc/grpc-js@1.14.3 @grpc/proto-loader@0.8.0
+serve-clients: ## install the clients of others that tests of servers ask (grpcurl, grpc-js) into build/.clients; Debian has the rest
+	@mkdir -p build/.clients
+	GOBIN=$(CURDIR)/build/.clients $(GO) install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
+	cd build/.clients && npm install --prefix . --ignore-scripts --no-save --no-audit --no-fund @grpc/grpc-js@1.14.3 @grpc/proto-loader@0.8.0
 
 bench-test: ## the tests of bench/ with ONNX Runtime, without which make test skips some; random operators must give its answers
 	@$(MAKE) -C bench test GO="$(GO)"

@@ -1,6 +1,6 @@
 // Package clients lets clients that this project did not write ask its server: those that protoc generates for Python, that
 // proto-loader reads from inference.proto in Node, grpcurl, and curl. A client that is not installed is skipped in a line that names it; make
-// serve-clients installs those that are no packages of the system into build/clients.
+// serve-clients installs those that are no packages of the system into build/.clients.
 package clients
 
 import (
@@ -23,7 +23,7 @@ const root = "../../../.." // of the main module
 // need returns the path of a program, or skips the test and says what would install it.
 func need(t *testing.T, program, install string) string {
 	t.Helper()
-	if path := filepath.Join(root, "build", "clients", program); executable(path) {
+	if path := filepath.Join(root, "build", ".clients", program); executable(path) {
 		path, err := filepath.Abs(path)
 		require.NoError(t, err)
 		return path
@@ -91,7 +91,7 @@ func TestPython(t *testing.T) {
 // TestNode makes every call with grpc-js, which reads inference.proto itself.
 func TestNode(t *testing.T) {
 	node := need(t, "node", "apt-get install nodejs")
-	modules, err := filepath.Abs(filepath.Join(root, "build", "clients", "node_modules"))
+	modules, err := filepath.Abs(filepath.Join(root, "build", ".clients", "node_modules"))
 	require.NoError(t, err)
 	env := append(os.Environ(), "NODE_PATH="+modules+string(os.PathListSeparator)+os.Getenv("NODE_PATH"))
 	probe := exec.Command(node, "-e", `require("@grpc/grpc-js"); require("@grpc/proto-loader")`)
