@@ -95,6 +95,9 @@ func (s *Server) Run(ctx context.Context) error {
 		e := newHTTP(s.Handler(), encrypted)
 		s.endpoints = append(s.endpoints, listening{e, limitConnections(l, s.connections, e.closeIdle)})
 	}
+	for _, l := range s.admin {
+		s.endpoints = append(s.endpoints, listening{newHTTP(s.AdminHandler(), nil), l})
+	}
 	failed := make(chan error, len(s.endpoints))
 	for _, e := range s.endpoints {
 		go func() {

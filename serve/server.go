@@ -14,7 +14,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http"
 	"time"
 
 	"github.com/popefgen/popefgen/serve/access"
@@ -33,6 +32,8 @@ type Server struct {
 	rest         rest.Options
 	connections  int
 	models       []oip.Model // until all options are read
+	admin        []net.Listener
+	repository   Repository // of the admin address
 }
 
 // Limits are those of requests to one version of a model. A field that is 0 has the default.
@@ -75,14 +76,6 @@ func (s *Server) Name() (name, version string) {
 	return cmp.Or(s.rest.Name, "popefgen"), cmp.Or(s.rest.Version, "2")
 }
 
-// WithMetrics has h answer /metrics.
-func WithMetrics(h http.Handler) Option {
-	return func(s *Server) error {
-		s.rest.Metrics = h
-		return nil
-	}
-}
-
 // WithRepository has clients load and unload models by their names, through r. Without it they are refused.
 func WithRepository(r Repository) Option {
 	return func(s *Server) error {
@@ -123,7 +116,7 @@ func New(opts ...Option) (*Server, error) {
 	s := &Server{core: core.New(), limit: 30 * time.Second, connections: defaultConnections}
 	for _, o := range append(opts, addModels) {
 		if err := o(s); err != nil {
-			for _, l := range s.http {
+			for _, l := range append(s.http, s.admin...) {
 				l.Close()
 			}
 			return nil, err

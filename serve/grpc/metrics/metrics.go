@@ -1,18 +1,19 @@
 // Package metrics gives what a server counts to Prometheus' own package, for programs that register it beside metrics of their
-// own, or want its formats:
+// own, or want its formats and what it says of the process:
 //
-//	registry := prometheus.NewRegistry()
-//	registry.MustRegister(metrics.Collector(srv, false), collectors.NewGoCollector())
-//	http.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+//	srv, err := serve.New(serve.WithMetrics(metrics.Handler(false)), ...)
 //
 // Programs that need only the text find it in package serve, without a dependency. Both say the same.
 package metrics
 
 import (
 	"math"
+	"net/http"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/popefgen/popefgen/serve"
 	"github.com/popefgen/popefgen/serve/internal/metrics"
@@ -31,6 +32,15 @@ func Collector(s *serve.Server, triton bool) prometheus.Collector {
 		tables = append(tables, metrics.TritonTable)
 	}
 	return collect(func() *metrics.Snapshot { return metrics.Of(s.Core()) }, tables...)
+}
+
+// Handler returns a handler of a server's metrics and of its process's, for [serve.WithMetrics].
+func Handler(triton bool) func(*serve.Server) http.Handler {
+	return func(s *serve.Server) http.Handler {
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(Collector(s, triton), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	}
 }
 
 // collect returns the collector of some metrics.

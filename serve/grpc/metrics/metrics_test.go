@@ -55,3 +55,15 @@ func TestLint(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, problems)
 }
+
+// TestHandler: a server that was made with it answers its metrics and those of the process.
+func TestHandler(t *testing.T) {
+	srv, err := serve.New(serve.WithModel(testmodel.Simple()), serve.WithMetrics(Handler(true)))
+	require.NoError(t, err)
+	w := httptest.NewRecorder()
+	srv.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	require.Equal(t, 200, w.Code)
+	for _, want := range []string{`popefgen_model_ready{model="simple",version="1"} 1`, "nv_inference_count", "go_goroutines"} {
+		require.Contains(t, w.Body.String(), want)
+	}
+}
