@@ -64,7 +64,7 @@ func TestReload(t *testing.T) {
 	require.EqualValues(t, 1, new.Runs.Load(), "it is warm before it serves")
 	require.NoError(t, ask(t.Context(), c, 2, nil))
 	require.EqualValues(t, 2, new.Runs.Load())
-	require.False(t, old.Closed.Load())
+	require.Never(t, old.Closed.Load, 30*time.Millisecond, time.Millisecond, "it has a request")
 	close(next)
 	require.NoError(t, <-first)
 	until(t, old.Closed.Load)
@@ -234,6 +234,12 @@ func TestReloadUnderLoad(t *testing.T) {
 	var models []*testmodel.Model
 	for i := range 200 {
 		m := script(2, nil)
+		m.Before = func(context.Context) error {
+			if m.Closed.Load() {
+				t.Error("a model that is closed got a request")
+			}
+			return nil
+		}
 		models = append(models, m)
 		l := Load{Version: "1"}
 		if i%2 == 0 {
