@@ -26,13 +26,15 @@ type File struct {
 // Config says what a server does. Its keys are the names of the flags of popefgen-serve; paths are relative to the
 // file's folder.
 type Config struct {
-	HTTP       *string  `yaml:"http"`        // address of REST; "": none, nil: the default
-	GRPC       *string  `yaml:"grpc"`        // address of gRPC; "": none
-	ServerName string   `yaml:"server-name"` // in the metadata
-	Control    string   `yaml:"control"`     // who loads models after the start: "none", or "watch"
-	Poll       Duration `yaml:"poll"`        // between two looks at the files that are watched
-	DrainDelay Duration `yaml:"drain-delay"`
-	DrainLimit Duration `yaml:"drain-limit"`
+	HTTP          *string  `yaml:"http"`           // address of REST; "": none, nil: the default
+	GRPC          *string  `yaml:"grpc"`           // address of gRPC; "": none
+	Admin         string   `yaml:"admin"`          // address of the page for those who run the server; "": none
+	TritonMetrics bool     `yaml:"triton-metrics"` // by Triton\'s names too
+	ServerName    string   `yaml:"server-name"`    // in the metadata
+	Control       string   `yaml:"control"`        // who loads models after the start: "none", "watch", or "explicit": clients of the admin address
+	Poll          Duration `yaml:"poll"`           // between two looks at the files that are watched
+	DrainDelay    Duration `yaml:"drain-delay"`
+	DrainLimit    Duration `yaml:"drain-limit"`
 
 	TLS    *TLS    `yaml:"tls"`
 	Auth   *Auth   `yaml:"auth"`
@@ -98,7 +100,7 @@ func (d *Duration) UnmarshalYAML(unmarshal func(any) error) error {
 }
 
 // Controls are the values of Config.Control.
-var Controls = []string{"none", "watch"}
+var Controls = []string{"none", "watch", "explicit"}
 
 // advice helps who writes such a file.
 var advice = plainyaml.Advice{Fields: "docs/serving.md lists the fields"}
@@ -155,7 +157,7 @@ func (c *Config) Check() (mistakes []error) {
 		mistakes = append(mistakes, fmt.Errorf(key+": "+format, args...))
 	}
 	taken := map[string]string{}
-	for _, a := range []struct{ key, addr string }{{"http", text(c.HTTP)}, {"grpc", text(c.GRPC)}} {
+	for _, a := range []struct{ key, addr string }{{"http", text(c.HTTP)}, {"grpc", text(c.GRPC)}, {"admin", c.Admin}} {
 		if a.addr == "" {
 			continue
 		}
@@ -174,6 +176,9 @@ func (c *Config) Check() (mistakes []error) {
 	}
 	if c.Control != "" && !slices.Contains(Controls, c.Control) {
 		wrong("control", "found %q, want %s", c.Control, strings.Join(Controls, ", "))
+	}
+	if c.Control == "explicit" && c.Admin == "" {
+		wrong("control", "explicit has clients of the admin address load models, and admin has no address")
 	}
 	if c.Poll < 0 {
 		wrong("poll", "found %v, want a time above 0", time.Duration(c.Poll))

@@ -149,11 +149,12 @@ func TestCheck(t *testing.T) {
     - {path: ., name: x}
     - {path: there, replicas: -2, labels: {y: missing.labels}}
     - {name: y}`, []string{
-			`http: found "nowhere", want an address`, `grpc: found ":99999"`, `control: found "sometimes", want none, watch`, "poll: found -1s", "drain-delay: found -1s", "drain-limit: found -2s",
+			`http: found "nowhere", want an address`, `grpc: found ":99999"`, `control: found "sometimes", want none, watch, explicit`, "poll: found -1s", "drain-delay: found -1s", "drain-limit: found -2s",
 			"tls: want both certificate and key", "tls.certificate: open", "auth.tokens: open", `versions: found "some"`, "replicas: found -1", "threads: found -1", "linger: found -1ms", "batch: --batch 0",
 			`dim.n: found "4..2:*2"`, "limits.computing: found -1", "limits.timeout: found 0s", "models[0].path: stat", "models[1].name:", "models[2].labels.y: open", "models[2].replicas: found -2", "models[3].path: want a file or a folder",
 		}},
-		"one address": {"http: ':7'\n  grpc: ':7'\n  models: [{path: there}]", []string{"grpc: :7 is the address of http too"}},
+		"nobody loads": {"http: ':1'\n  control: explicit\n  models: [{path: there}]", []string{"control: explicit has clients of the admin address"}},
+		"one address":  {"http: ':7'\n  grpc: ':7'\n  models: [{path: there}]", []string{"grpc: :7 is the address of http too"}},
 	} {
 		c2, err := Parse(filepath.Join(dir, "popefgen.yaml"), []byte("serve:\n  "+c.text))
 		require.NoError(t, err, name)

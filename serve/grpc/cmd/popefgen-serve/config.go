@@ -22,8 +22,10 @@ func flags() []cli.Flag {
 		&cli.BoolFlag{Name: "check", Usage: "open and warm up everything, name all mistakes, and exit"},
 		&cli.StringFlag{Name: "http", Usage: "`ADDRESS` of REST, \"\" for none", Value: defaultHTTP},
 		&cli.StringFlag{Name: "grpc", Usage: "`ADDRESS` of gRPC, \"\" for none", Value: defaultGRPC},
+		&cli.StringFlag{Name: "admin", Usage: "`ADDRESS` of the page, metrics and profiles for those who run the server; none without it"},
+		&cli.BoolFlag{Name: "triton-metrics", Usage: "metrics by the names of Triton's too, nv_inference_*"},
 		&cli.StringFlag{Name: "server-name", Usage: "`NAME` in the metadata of the server; some clients want triton"},
-		&cli.StringFlag{Name: "control", Usage: "who loads models after the start: none, or watch, which follows the files"},
+		&cli.StringFlag{Name: "control", Usage: "who loads models after the start: none, watch, which follows the files, or explicit: clients of the admin address"},
 		&cli.DurationFlag{Name: "poll", Usage: "`TIME` between two looks at files that are watched"},
 		&cli.StringFlag{Name: "versions", Usage: "which versions of a folder's model serve: latest or all"},
 		&cli.IntFlag{Name: "replicas", Usage: "`N` requests computed at the same time, of each model; 0: one on each core"},
@@ -93,13 +95,14 @@ func configOf(c *cli.Context) (*serving.Config, error) {
 		}
 	}
 	for name, to := range map[string]*string{
-		"server-name": &conf.ServerName, "control": &conf.Control, "versions": &conf.Versions,
+		"admin": &conf.Admin, "server-name": &conf.ServerName, "control": &conf.Control, "versions": &conf.Versions,
 	} {
 		set(name, func() { *to = c.String(name) })
 	}
 	for name, to := range map[string]*serving.Duration{"poll": &conf.Poll, "drain-delay": &conf.DrainDelay, "drain-limit": &conf.DrainLimit} {
 		set(name, func() { *to = serving.Duration(c.Duration(name)) })
 	}
+	set("triton-metrics", func() { conf.TritonMetrics = c.Bool("triton-metrics") })
 	set("replicas", func() { n := c.Int("replicas"); conf.Replicas = &n })
 	set("threads", func() { n := c.Int("threads"); conf.Threads = &n })
 	set("linger", func() { d := serving.Duration(c.Duration("linger")); conf.Linger = &d })

@@ -38,9 +38,10 @@ func TestMain(m *testing.M) {
 
 // process is the command that runs.
 type process struct {
-	cmd  *exec.Cmd
-	http string // its address
-	grpc string
+	cmd   *exec.Cmd
+	http  string // its address
+	grpc  string
+	admin string
 
 	mu   sync.Mutex
 	text strings.Builder // what it logged
@@ -71,6 +72,8 @@ func start(t *testing.T, args ...string) *process {
 			p.mu.Unlock()
 			if m := address.FindStringSubmatch(s.Text()); m != nil && m[1] == "grpc" {
 				p.grpc = m[2]
+			} else if m != nil && m[1] == "admin" {
+				p.admin = "http://" + m[2]
 			} else if m != nil {
 				p.http = "http://" + m[2]
 				close(listening)
@@ -223,6 +226,55 @@ func TestReload(t *testing.T) {
 	require.Greater(t, asked.Load(), int64(100))
 	p.stop(t)
 	require.NotContains(t, p.log(), "level=ERROR msg=\"model unloaded\"")
+}
+
+// TestExplicit has clients of the admin address load and unload models: what is not there is refused, and callers of the other
+// address may do neither.
+func TestExplicit(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "digits.popef")
+	write(t, path, compiled(t, "digits", false))
+	p := start(t, "--control", "explicit", "--admin", "127.0.0.1:0", "--triton-metrics", dir)
+	want, err := p.ask(http.DefaultClient)
+	require.NoError(t, err)
+	post := func(at, what string) (int, string) {
+		r, err := http.Post(at+"/v2/repository/"+what, "application/json", strings.NewReader("{}"))
+		require.NoError(t, err)
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		return r.StatusCode, string(text)
+	}
+	write(t, path, compiled(t, "digits", true))
+	status, _ := post(p.http, "models/digits/load")
+	require.NotEqual(t, http.StatusOK, status, "callers of models load none")
+	status, text := post(p.admin, "models/digits/load")
+	require.Equal(t, http.StatusOK, status, text)
+	got, err := p.ask(http.DefaultClient)
+	require.NoError(t, err)
+	require.NotEqual(t, want, got)
+	status, text = post(p.admin, "models/..%2fdigits/load")
+	require.NotEqual(t, http.StatusOK, status, text)
+	write(t, path, compiled(t, "diabetes", false))
+	status, text = post(p.admin, "models/digits/load")
+	require.NotEqual(t, http.StatusOK, status)
+	require.Contains(t, text, "would break callers")
+	status, text = post(p.admin, "index")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, text, "would break callers")
+	require.Contains(t, text, "READY")
+	r, err := http.Get(p.admin + "/metrics")
+	require.NoError(t, err)
+	defer r.Body.Close()
+	all, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	require.Contains(t, string(all), "popefgen_")
+	require.Contains(t, string(all), "nv_inference_")
+	status, text = post(p.admin, "models/digits/unload")
+	require.Equal(t, http.StatusOK, status, text)
+	_, err = p.ask(http.DefaultClient)
+	require.Error(t, err)
+	p.stop(t)
 }
 
 // TestStop ends a server that callers ask all the time: it is not ready first, and answers all that was asked.

@@ -23,6 +23,7 @@ import (
 	"github.com/popefgen/popefgen/serve/access"
 	"github.com/popefgen/popefgen/serve/dynamic"
 	grpcserve "github.com/popefgen/popefgen/serve/grpc"
+	"github.com/popefgen/popefgen/serve/grpc/metrics"
 	"github.com/popefgen/popefgen/serve/internal/core"
 	"github.com/popefgen/popefgen/serve/internal/repository"
 	"github.com/popefgen/popefgen/serve/oip"
@@ -68,11 +69,20 @@ func serveModels(ctx context.Context, conf *serving.Config, stderr io.Writer) er
 	if l := listeners["http"]; l != nil {
 		opts = append(opts, serve.WithHTTPListener(l))
 	}
+	if l := listeners["admin"]; l != nil {
+		opts = append(opts, serve.WithAdminListener(l))
+	}
+	loader := &loader{}
+	if conf.Control == "explicit" {
+		opts = append(opts, serve.WithAdminRepository(loader))
+	}
+	opts = append(opts, serve.WithMetrics(metrics.Handler(conf.TritonMetrics)))
 	srv, err := serve.New(opts...)
 	if err != nil {
 		return err
 	}
 	models := newModels(conf, srv.Core(), log)
+	loader.Repository = models
 	if err := models.LoadAll(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped before it began
@@ -101,10 +111,13 @@ func serveModels(ctx context.Context, conf *serving.Config, stderr io.Writer) er
 	return err
 }
 
+// loader is a repository that is there once its server is.
+type loader struct{ *repository.Repository }
+
 // listen listens at every address of a configuration, by protocol.
 func listen(conf *serving.Config) (map[string]net.Listener, error) {
 	all := map[string]net.Listener{}
-	for name, addr := range map[string]string{"http": *conf.HTTP, "grpc": *conf.GRPC} {
+	for name, addr := range map[string]string{"http": *conf.HTTP, "grpc": *conf.GRPC, "admin": conf.Admin} {
 		if addr == "" {
 			continue
 		}
