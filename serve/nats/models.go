@@ -16,7 +16,7 @@ import (
 )
 
 // NewWorker returns a worker that computes with the models of s, within their limits, over a connection that stays the
-// caller's to close. Run has it work by itself; or the server starts and drains it with itself:
+// caller's to close. It works by itself with Run, or the server starts and drains it with itself:
 //
 //	srv.Register(worker, nil)
 //
