@@ -61,7 +61,7 @@ func RegisterListener(srv *serve.Server, l net.Listener, opts ...Option) error {
 	return nil
 }
 
-// endpoint is gRPC as a server has it.
+// endpoint is gRPC as an endpoint of a server.
 type endpoint struct {
 	service *service
 	mu      sync.Mutex

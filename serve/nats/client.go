@@ -37,7 +37,7 @@ func NewClient(ctx context.Context, nc *nats.Conn, c Config) (*Client, error) {
 const messagesExceeded = 10077
 
 // Submit puts a job into the queue. Once it returns nil, the job is stored. It may be called again with the same
-// job after an error that leaves open whether the queue has it. The error is an *oip.Error with the code
+// job after an error that leaves open whether the job is stored. The error is an *oip.Error with the code
 // InvalidArgument for a job that can't be right, Exhausted if MaxJobs wait already.
 func (c *Client) Submit(ctx context.Context, j *Job) error {
 	m, err := c.message(j)

@@ -308,7 +308,7 @@ type choice struct {
 
 var choices = [...]string{"nothing", "bool_param", "int64_param", "string_param", "double_param", "uint64_param"}
 
-// choose reads a value. The last field counts, as protobuf has it.
+// choose reads a value. The last field counts, as protobuf wants.
 func (p *Proto) choose(c cursor, v *choice) error {
 	for c.left > 0 {
 		number, wiretype, err := c.field()
