@@ -88,8 +88,9 @@ func (s *Server) Run(ctx context.Context) error {
 		return errors.Join(err, s.close())
 	}
 	for i := range s.endpoints {
-		e := &s.endpoints[i]
-		e.listener = limitConnections(e.listener, s.connections, func() {})
+		if e := &s.endpoints[i]; e.listener != nil {
+			e.listener = limitConnections(e.listener, s.connections, func() {})
+		}
 	}
 	for _, l := range s.http {
 		e := newHTTP(s.Handler(), encrypted)

@@ -157,7 +157,7 @@ func TestDeviceFault(t *testing.T) {
 	b := newBroker(t)
 	m := testmodel.Simple()
 	m.Before = func(context.Context) error {
-		if m.Runs.Load() < 3 {
+		if n := m.Runs.Load(); n == 2 || n == 3 { // 1 is the warm-up
 			return errors.New("device lost")
 		}
 		return nil
@@ -175,6 +175,9 @@ func TestServerStops(t *testing.T) {
 	m := testmodel.Simple()
 	begun := make(chan struct{})
 	m.Before = func(context.Context) error {
+		if m.Runs.Load() == 1 { // the warm-up
+			return nil
+		}
 		close(begun)
 		time.Sleep(200 * time.Millisecond)
 		if m.Closed.Load() {
@@ -208,7 +211,7 @@ func TestDeadline(t *testing.T) {
 	require.Equal(t, oip.Deadline, e.Code)
 	serveModels(t, b, m)
 	require.Eventually(t, func() bool { _, dead := state(t, c, "DEAD"); return dead == 1 }, 10*time.Second, 10*time.Millisecond)
-	require.Zero(t, m.Runs.Load())
+	require.EqualValues(t, 1, m.Runs.Load(), "the warm-up")
 }
 
 func TestNewWorker(t *testing.T) {
