@@ -49,7 +49,6 @@ type slow struct {
 	inputs map[int][]byte
 	binary []int // inputs whose bytes follow
 	sizes  map[int]int
-	wanted []Wanted
 }
 
 type object struct {
