@@ -77,7 +77,7 @@ func configOf(c *cli.Context) (*serving.Config, error) {
 			return nil, err
 		}
 		if read == nil && c.IsSet("config") {
-			return nil, usageError{errors.New(path + ": it has no key serve; docs/serving.md lists what is below it")}
+			return nil, usageError{error: errors.New(path + ": it has no key serve; docs/serving.md lists what is below it")}
 		}
 		if read != nil {
 			conf = read
@@ -115,7 +115,7 @@ func configOf(c *cli.Context) (*serving.Config, error) {
 	if c.IsSet("dim") {
 		dims, err := sizes.ParseDims(c.StringSlice("dim"))
 		if err != nil {
-			return nil, usageError{err}
+			return nil, usageError{error: err}
 		}
 		conf.Dim = dims
 	}

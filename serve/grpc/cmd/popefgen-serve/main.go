@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -47,7 +48,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		Writer:          stdout,
 		ErrWriter:       stderr,
 		ExitErrHandler:  func(*cli.Context, error) {},
-		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return usageError{err} },
+		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return usageError{error: err} },
 		Action: func(c *cli.Context) error {
 			conf, err := configOf(c)
 			if err != nil {
@@ -66,7 +67,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		switch {
 		case errors.As(err, &usage):
 			code = exitUsage
-			fmt.Fprintf(stderr, "popefgen-serve: %v\nhint: popefgen-serve --help lists the flags\n", err)
+			fmt.Fprintf(stderr, "popefgen-serve: %v\nhint: %s --help lists the flags\n", err, strings.TrimSpace("popefgen-serve "+usage.command))
 		case errors.As(err, &all):
 			for _, m := range all {
 				fmt.Fprintf(stderr, "popefgen-serve: %v\n", m)
@@ -79,7 +80,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // usageError is a mistake on the command line.
-type usageError struct{ error }
+type usageError struct {
+	error
+	command string // "" is that without a name
+}
 
 func (e usageError) Unwrap() error { return e.error }
 

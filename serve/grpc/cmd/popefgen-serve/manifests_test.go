@@ -44,8 +44,40 @@ func TestManifests(t *testing.T) {
 	}
 	var out, errs bytes.Buffer
 	require.Equal(t, exitUsage, run(t.Context(), []string{"popefgen-serve", "manifests"}, &out, &errs))
-	require.Equal(t, exitError, run(t.Context(), []string{"popefgen-serve", "manifests", "--cpu", "two", "knative"}, &out, &errs))
+	require.Equal(t, exitUsage, run(t.Context(), []string{"popefgen-serve", "manifests", "--cpu", "two", "knative"}, &out, &errs))
 	require.Contains(t, errs.String(), `CPU is "two"`)
+	require.Contains(t, errs.String(), "hint: popefgen-serve manifests --help")
+}
+
+// TestManifestsOfDeploy has the command, as a process, write what is committed in deploy/, by the flags that docs/serving.md names.
+func TestManifestsOfDeploy(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "serving.md"))
+	require.NoError(t, err)
+	for platform, flags := range map[string][]string{
+		"kubernetes": {"--claim", "models"},
+		"knative":    {"--claim", "models"},
+		"kserve":     {"--storage-uri", "pvc://models/models"},
+	} {
+		require.Contains(t, string(doc), "`"+strings.Join(flags, " ")+"`")
+		cmd := command(t.Context(), append(append([]string{"manifests"}, flags...), platform)...)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		found, err := cmd.Output()
+		require.NoError(t, err, errs.String())
+		want, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "deploy", platform+".yaml"))
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(found), platform)
+	}
+	require.Len(t, manifests.Platforms, 3)
+
+	help, err := command(t.Context(), "manifests", "--help").Output()
+	require.NoError(t, err)
+	for _, f := range manifestsCommand().Flags {
+		require.Regexp(t, `(?m)^   --`+f.Names()[0]+`\b.*  \S.* \S`, string(help)) // the flag, and what it does
+	}
+	for _, platform := range manifests.Platforms {
+		require.Contains(t, string(help), platform)
+	}
 }
 
 // TestDockerfile keeps the image's build and start to what there is: the package that it builds, arguments that the command takes.
