@@ -220,18 +220,3 @@ func appendData(b []byte, t *oip.Tensor, data []byte) ([]byte, error) {
 	}
 	return append(b, ']'), nil
 }
-
-func appendFloat32(b []byte, f float32) ([]byte, bool) {
-	if f-f != 0 {
-		return b, false
-	}
-	return appendFloat(b, float64(f), 32), true
-}
-
-// appendFloat writes the shortest text that is that number and no other of the width.
-func appendFloat(b []byte, f float64, width int) []byte {
-	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
-		return strconv.AppendFloat(b, f, 'e', -1, width)
-	}
-	return strconv.AppendFloat(b, f, 'f', -1, width)
-}
