@@ -197,7 +197,7 @@ func TestGoldenRuns(t *testing.T) {
 	all := cases(t)
 	test := []string{"test", "-vet=off"}
 	for _, c := range all {
-		if c.runs {
+		if _, err := os.Stat(c.fails); c.runs && err != nil { // what is refused writes nothing
 			test = append(test, filepath.ToSlash(c.want))
 		}
 	}
