@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
@@ -17,7 +16,6 @@ import (
 	"github.com/popefgen/popefgen/internal/serving"
 	"github.com/popefgen/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
-	"github.com/popefgen/popefgen/popef/family"
 )
 
 // projectFile is what generate, check and watch read if no model is given.
@@ -81,13 +79,13 @@ func (l *fileList) UnmarshalYAML(unmarshal func(any) error) error {
 
 // bindText returns a value of bind as --bind takes it: a literal, or a file.
 func bindText(v any) (string, error) {
-	text, ok := literalText(v)
+	text, ok := sizes.Literal(v)
 	if list, isList := v.([]any); isList {
 		words := make([]string, len(list))
 		ok = true
 		for i, e := range list {
 			var one bool
-			words[i], one = literalText(e)
+			words[i], one = sizes.Literal(e)
 			ok = ok && one
 		}
 		text = "[" + strings.Join(words, ",") + "]"
@@ -96,19 +94,6 @@ func bindText(v any) (string, error) {
 		return "", fmt.Errorf("found %v, want a number, a list of numbers or a file", v)
 	}
 	return text, nil
-}
-
-// literalText returns a scalar of YAML as it is written on a command line.
-func literalText(v any) (string, bool) {
-	switch v := v.(type) {
-	case string:
-		return v, true
-	case float64:
-		return strconv.FormatFloat(v, 'g', -1, 64), true
-	case int64, uint64, bool:
-		return fmt.Sprint(v), true
-	}
-	return "", false
 }
 
 // readProject reads the packages of a project file. Its errors name the line.
@@ -241,18 +226,11 @@ func (m *projectModel) sizes() (o sizes.Options, err error) {
 		}
 		o.Sizes = append(o.Sizes, tuple)
 	}
-	for _, dim := range slices.Sorted(maps.Keys(m.Pad)) {
-		for _, input := range slices.Sorted(maps.Keys(m.Pad[dim])) {
-			value, ok := literalText(m.Pad[dim][input])
-			if !ok {
-				return o, fmt.Errorf("pad: %s: %s: found %v, want a number", dim, input, m.Pad[dim][input])
-			}
-			if o.Pads == nil {
-				o.Pads = map[string][]family.Pad{}
-			}
-			o.Pads[dim] = append(o.Pads[dim], family.Pad{Input: input, Value: value})
-		}
+	pads, err := sizes.PadsOf(m.Pad)
+	if err != nil {
+		return o, fmt.Errorf("pad: %w", err)
 	}
+	o.Pads = pads
 	return o, nil
 }
 

@@ -5,6 +5,8 @@ package serving
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/plainyaml"
 	"github.com/popefgen/popefgen/internal/sizes"
+	"github.com/popefgen/popefgen/serve/access"
 )
 
 // File is a popefgen.yaml, of which this package reads one key.
@@ -35,6 +38,10 @@ type Config struct {
 	Poll          Duration `yaml:"poll"`           // between two looks at the files that are watched
 	DrainDelay    Duration `yaml:"drain-delay"`
 	DrainLimit    Duration `yaml:"drain-limit"`
+	AccessLog     int      `yaml:"access-log"`  // a line for one of so many requests that succeed, and for those that fail; 0: none
+	Connections   *int     `yaml:"connections"` // of each listener
+	Streams       *int     `yaml:"streams"`     // requests under way on a connection of gRPC
+	Message       *int64   `yaml:"message"`     // bytes of a message of gRPC; nil: what the models of the start need
 
 	TLS    *TLS    `yaml:"tls"`
 	Auth   *Auth   `yaml:"auth"`
@@ -45,13 +52,15 @@ type Config struct {
 
 // Options are those of a model.
 type Options struct {
-	Versions string                `yaml:"versions"` // "latest" or "all"
-	Replicas *int                  `yaml:"replicas"`
-	Threads  *int                  `yaml:"threads"`
-	Linger   *Duration             `yaml:"linger"`
-	Batch    *sizes.List           `yaml:"batch"` // for .onnx models, in the words of popefgen compile
-	Dim      map[string]sizes.List `yaml:"dim"`
-	Limits   *Limits               `yaml:"limits"`
+	Versions string                    `yaml:"versions"` // "latest" or "all"
+	Replicas *int                      `yaml:"replicas"`
+	Threads  *int                      `yaml:"threads"`
+	Linger   *Duration                 `yaml:"linger"`
+	Batch    *sizes.List               `yaml:"batch"` // for .onnx models, in the words of popefgen compile
+	Dim      map[string]sizes.List     `yaml:"dim"`
+	Size     []map[string]int64        `yaml:"size"`
+	Pad      map[string]map[string]any `yaml:"pad"`
+	Limits   *Limits                   `yaml:"limits"`
 }
 
 // Model is a file or a folder of models, with options of its own.
@@ -77,10 +86,20 @@ type TLS struct {
 	ClientsOptional bool   `yaml:"clients-optional"`
 }
 
-// Auth says who may do what.
+// Auth says who may do what: those of either.
 type Auth struct {
-	Tokens string `yaml:"tokens"` // file
+	Tokens       string          `yaml:"tokens"`       // file
+	Certificates map[string]Rule `yaml:"certificates"` // by a name of the client's certificate
 }
+
+// Rule is what a client may do.
+type Rule struct {
+	Calls  []string `yaml:"calls"`  // groups of calls, or *; nil: all but those of who runs the server
+	Models []string `yaml:"models"` // nil: all
+}
+
+// most is the largest number of connections, and of streams, that is not taken for a mistake.
+const most = 1 << 20
 
 // Duration is a time such as 250ms.
 type Duration time.Duration
@@ -189,6 +208,18 @@ func (c *Config) Check() (mistakes []error) {
 	if c.DrainLimit < 0 {
 		wrong("drain-limit", "found %v, want a time above 0", time.Duration(c.DrainLimit))
 	}
+	if c.AccessLog < 0 {
+		wrong("access-log", "found %d, want N for one of N requests that succeed, or 0 for no log", c.AccessLog)
+	}
+	if c.Connections != nil && (*c.Connections < 1 || *c.Connections > most) {
+		wrong("connections", "found %d, want 1 to %d", *c.Connections, most)
+	}
+	if c.Streams != nil && (*c.Streams < 1 || *c.Streams > most) {
+		wrong("streams", "found %d, want 1 to %d", *c.Streams, most)
+	}
+	if c.Message != nil && (*c.Message < 1 || *c.Message > math.MaxInt32) {
+		wrong("message", "found %d, want 1 to %d bytes", *c.Message, math.MaxInt32)
+	}
 	if t := c.TLS; t != nil {
 		if t.Certificate == "" || t.Key == "" {
 			wrong("tls", "want both certificate and key")
@@ -200,10 +231,16 @@ func (c *Config) Check() (mistakes []error) {
 		}
 	}
 	if c.Auth != nil {
-		if c.Auth.Tokens == "" {
-			wrong("auth.tokens", "want a file of tokens")
+		if c.Auth.Tokens == "" && len(c.Auth.Certificates) == 0 {
+			wrong("auth", "want a file of tokens, or names of certificates: nobody could send a request")
 		} else if err := readable(c.Auth.Tokens); err != nil {
 			wrong("auth.tokens", "%v", err)
+		}
+		if len(c.Auth.Certificates) > 0 && (c.TLS == nil || c.TLS.ClientCAs == "") {
+			wrong("auth.certificates", "want tls.client-cas, the certificates that sign those of clients: without it clients have none")
+		}
+		if _, err := c.Auth.Rules(); err != nil {
+			mistakes = append(mistakes, err)
 		}
 	}
 	c.Options.check("", wrong)
@@ -222,7 +259,7 @@ func (c *Config) Check() (mistakes []error) {
 		case st.IsDir() && (m.Name != "" || len(m.Labels) > 0):
 			wrong(at+"name", "%s is a folder, whose models have names of their own; name and labels are for files", m.Path)
 		}
-		for _, output := range slices.Sorted(keys(m.Labels)) {
+		for _, output := range slices.Sorted(maps.Keys(m.Labels)) {
 			if err := readable(m.Labels[output]); err != nil {
 				wrong(at+"labels."+output, "%v", err)
 			}
@@ -230,6 +267,23 @@ func (c *Config) Check() (mistakes []error) {
 		m.Options.check(at, wrong)
 	}
 	return mistakes
+}
+
+// Rules returns what clients may do by the names of their certificates.
+func (a *Auth) Rules() (map[string]access.Rule, error) {
+	rules := map[string]access.Rule{}
+	for _, name := range slices.Sorted(maps.Keys(a.Certificates)) {
+		given := a.Certificates[name]
+		r := access.Rule{Models: given.Models}
+		if given.Calls != nil {
+			var err error
+			if r.APIs, err = access.ParseAPIs(strings.Join(given.Calls, ",")); err != nil {
+				return nil, fmt.Errorf("auth.certificates.%s.calls: found %q: %w", name, given.Calls, err)
+			}
+		}
+		rules[name] = r
+	}
+	return rules, nil
 }
 
 func text(s *string) string {
@@ -243,9 +297,22 @@ func text(s *string) string {
 func (c *Config) Of(m *Model) Options {
 	o := m.Options
 	o.Versions = cmp.Or(o.Versions, c.Versions)
+	if m.Size != nil && m.Batch == nil && m.Dim == nil {
+		c = &Config{Options: c.Options}
+		c.Batch, c.Dim = nil, nil // its members are named one by one
+	} else if m.Size == nil && (m.Batch != nil || m.Dim != nil) {
+		c = &Config{Options: c.Options}
+		c.Size = nil
+	}
 	o.Replicas, o.Threads, o.Linger, o.Batch = cmp.Or(o.Replicas, c.Replicas), cmp.Or(o.Threads, c.Threads), cmp.Or(o.Linger, c.Linger), cmp.Or(o.Batch, c.Batch)
 	if o.Dim == nil {
 		o.Dim = c.Dim
+	}
+	if o.Size == nil {
+		o.Size = c.Size
+	}
+	if o.Pad == nil {
+		o.Pad = c.Pad
 	}
 	var l Limits
 	for _, from := range []*Limits{c.Limits, o.Limits} {
@@ -255,16 +322,6 @@ func (c *Config) Of(m *Model) Options {
 	}
 	o.Limits = &l
 	return o
-}
-
-func keys(m map[string]string) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }
 
 // readable returns why a file can not be read; "" is none.
@@ -301,6 +358,16 @@ func (o *Options) check(at string, wrong func(key, format string, args ...any)) 
 		if _, err := sizes.Parse(l.Text); err != nil {
 			wrong(at+"dim."+name, "%v", err)
 		}
+	}
+	for i, member := range o.Size {
+		for _, name := range slices.Sorted(maps.Keys(member)) {
+			if member[name] < 0 {
+				wrong(fmt.Sprintf("%ssize[%d].%s", at, i, name), "found %d, want a size", member[name])
+			}
+		}
+	}
+	if _, err := sizes.PadsOf(o.Pad); err != nil {
+		wrong(at+"pad", "%v", err)
 	}
 	if l := o.Limits; l != nil {
 		if l.Computing != nil && *l.Computing < 0 {

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/serve/access"
 )
 
 // schema is what editors know of a key.
@@ -80,7 +82,17 @@ serve:
   batch: [1, 4]
   limits: {waiting: -1, timeout: 3s}
   tls: {certificate: c.pem, key: /k.pem}
-  auth: {tokens: t}
+  auth:
+    tokens: t
+    certificates:
+      spiffe://here/ns/a:
+      worker.local: {calls: [infer, health], models: [m]}
+  access-log: 100
+  connections: 10
+  streams: 11
+  message: 12
+  dim: {seq: 8}
+  pad: {seq: {x: 0, mask: "-inf"}}
   models:
     - path: m
       versions: all
@@ -88,6 +100,8 @@ serve:
       dim: {seq: "16..64:*2"}
       labels: {y: names.txt}
       limits: {computing: 3}
+    - path: n
+      size: [{batch: 1, seq: 16}, {batch: 4, seq: 8}]
 `))
 	require.NoError(t, err)
 	require.Equal(t, ":1", *c.HTTP)
@@ -102,6 +116,23 @@ serve:
 	require.Equal(t, 3, *o.Limits.Computing)
 	require.Equal(t, -1, *o.Limits.Waiting)
 	require.Nil(t, o.Threads)
+	require.Empty(t, o.Size)
+	require.EqualValues(t, 0, o.Pad["seq"]["x"])
+	o = c.Of(&c.Models[1]) // members that are named one by one stand for themselves
+	require.Equal(t, []map[string]int64{{"batch": 1, "seq": 16}, {"batch": 4, "seq": 8}}, o.Size)
+	require.Nil(t, o.Batch)
+	require.Nil(t, o.Dim)
+	require.Equal(t, "-inf", o.Pad["seq"]["mask"])
+	require.Equal(t, 2, *o.Replicas)
+	require.Equal(t, []int64{100, 10, 11, 12}, []int64{int64(c.AccessLog), int64(*c.Connections), int64(*c.Streams), *c.Message})
+	rules, err := c.Auth.Rules()
+	require.NoError(t, err)
+	require.Equal(t, map[string]access.Rule{
+		"spiffe://here/ns/a": {},
+		"worker.local":       {APIs: []access.API{access.Infer, access.Health}, Models: []string{"m"}},
+	}, rules)
+	c.Options.Size = o.Size
+	require.Empty(t, c.Of(&c.Models[0]).Size, "it has dim of its own")
 
 	none, err := Parse("p.yaml", []byte("models: []"))
 	require.NoError(t, err)
@@ -136,7 +167,7 @@ func TestCheck(t *testing.T) {
   drain-delay: -1s
   drain-limit: -2s
   tls: {certificate: missing.pem}
-  auth: {tokens: missing.txt}
+  auth: {tokens: missing.txt, certificates: {ann: {calls: [infer, fly]}}}
   versions: some
   replicas: -1
   threads: -1
@@ -144,16 +175,24 @@ func TestCheck(t *testing.T) {
   batch: 0
   dim: {n: "4..2:*2"}
   limits: {computing: -1, timeout: 0s}
+  access-log: -1
+  connections: 0
+  streams: -2
+  message: 0
+  size: [{n: 1}, {n: -1}]
+  pad: {n: {x: [0]}}
   models:
     - {path: missing.popef}
     - {path: ., name: x}
     - {path: there, replicas: -2, labels: {y: missing.labels}}
     - {name: y}`, []string{
 			`http: found "nowhere", want an address`, `grpc: found ":99999"`, `control: found "sometimes", want none, watch, explicit`, "poll: found -1s", "drain-delay: found -1s", "drain-limit: found -2s",
-			"tls: want both certificate and key", "tls.certificate: open", "auth.tokens: open", `versions: found "some"`, "replicas: found -1", "threads: found -1", "linger: found -1ms", "batch: --batch 0",
-			`dim.n: found "4..2:*2"`, "limits.computing: found -1", "limits.timeout: found 0s", "models[0].path: stat", "models[1].name:", "models[2].labels.y: open", "models[2].replicas: found -2", "models[3].path: want a file or a folder",
+			"access-log: found -1", "connections: found 0, want 1 to", "streams: found -2", "message: found 0",
+			"tls: want both certificate and key", "tls.certificate: open", "auth.tokens: open", "auth.certificates: want tls.client-cas", "auth.certificates.ann.calls: found [\"infer\" \"fly\"]", `versions: found "some"`, "replicas: found -1", "threads: found -1", "linger: found -1ms", "batch: --batch 0",
+			`dim.n: found "4..2:*2"`, "size[1].n: found -1", "pad: n: x: found [0], want a number", "limits.computing: found -1", "limits.timeout: found 0s", "models[0].path: stat", "models[1].name:", "models[2].labels.y: open", "models[2].replicas: found -2", "models[3].path: want a file or a folder",
 		}},
 		"nobody loads": {"http: ':1'\n  control: explicit\n  models: [{path: there}]", []string{"control: explicit has clients of the admin address"}},
+		"nobody may":   {"http: ':1'\n  auth: {}\n  models: [{path: there}]", []string{"auth: want a file of tokens, or names"}},
 		"one address":  {"http: ':7'\n  grpc: ':7'\n  models: [{path: there}]", []string{"grpc: :7 is the address of http too"}},
 	} {
 		c2, err := Parse(filepath.Join(dir, "popefgen.yaml"), []byte("serve:\n  "+c.text))

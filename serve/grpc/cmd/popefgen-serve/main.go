@@ -21,6 +21,10 @@ const (
 	exitUsage = 2 // the command line
 )
 
+// separator stands between the values of a flag that may be given several times, in a variable of the environment: sizes and
+// names have commas.
+const separator = ";"
+
 func main() {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -39,16 +43,17 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	code := exitOK
 	app := &cli.App{
-		Name:            "popefgen-serve",
-		Usage:           "an inference server for PopEF and ONNX models",
-		UsageText:       "popefgen-serve [flags] DIR|FILE…\npopefgen-serve --config popefgen.yaml",
-		HideHelpCommand: true,
-		Flags:           flags(),
-		Commands:        []*cli.Command{manifestsCommand()},
-		Writer:          stdout,
-		ErrWriter:       stderr,
-		ExitErrHandler:  func(*cli.Context, error) {},
-		OnUsageError:    func(_ *cli.Context, err error, _ bool) error { return usageError{error: err} },
+		Name:               "popefgen-serve",
+		Usage:              "an inference server for PopEF and ONNX models",
+		UsageText:          "popefgen-serve [flags] DIR|FILE…\npopefgen-serve --config popefgen.yaml",
+		HideHelpCommand:    true,
+		SliceFlagSeparator: separator,
+		Flags:              flags(),
+		Commands:           []*cli.Command{manifestsCommand()},
+		Writer:             stdout,
+		ErrWriter:          stderr,
+		ExitErrHandler:     func(*cli.Context, error) {},
+		OnUsageError:       func(_ *cli.Context, err error, _ bool) error { return usageError{error: err} },
 		Action: func(c *cli.Context) error {
 			conf, err := configOf(c)
 			if err != nil {

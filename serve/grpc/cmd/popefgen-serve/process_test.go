@@ -56,8 +56,16 @@ func command(ctx context.Context, args ...string) *exec.Cmd {
 
 var address = regexp.MustCompile(`msg=listening protocol=(\w+) address=(\S+)`)
 
-// start runs the command until it listens.
+// start runs the command until it is ready.
 func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := listens(t, args...)
+	require.Eventually(t, func() bool { return p.status("/v2/health/ready") == http.StatusOK }, 10*time.Second, time.Millisecond, "%s", p.log())
+	return p
+}
+
+// listens runs the command until it listens.
+func listens(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := &process{cmd: command(context.Background(), append([]string{"--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, args...)...), end: make(chan error, 1)}
 	out, err := p.cmd.StderrPipe()
@@ -84,10 +92,11 @@ func start(t *testing.T, args ...string) *process {
 	t.Cleanup(func() { _ = p.cmd.Process.Kill() })
 	select {
 	case <-listening:
+	case err := <-p.end:
+		t.Fatalf("the server does not listen, %v:\n%s", err, p.log())
 	case <-time.After(time.Minute):
 		t.Fatalf("the server does not listen:\n%s", p.log())
 	}
-	require.Eventually(t, func() bool { return p.status("/v2/health/ready") == http.StatusOK }, 10*time.Second, time.Millisecond, "%s", p.log())
 	return p
 }
 

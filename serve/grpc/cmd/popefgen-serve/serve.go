@@ -14,9 +14,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/popefgen/popefgen/internal/serving"
+	"github.com/popefgen/popefgen/internal/sizes"
 	_ "github.com/popefgen/popefgen/ipu/cpu" // the engine
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/serve"
@@ -40,19 +42,9 @@ const (
 // serveModels serves until ctx ends, and drains.
 func serveModels(ctx context.Context, conf *serving.Config, stderr io.Writer) error {
 	log := slog.New(slog.NewTextHandler(stderr, nil))
-	opts := []serve.Option{serve.WithDrain(time.Duration(conf.DrainDelay), cmp.Or(time.Duration(conf.DrainLimit), defaultLimit))}
-	if t := conf.TLS; t != nil {
-		opts = append(opts, serve.WithTLS(serve.TLS{Certificate: t.Certificate, Key: t.Key, ClientCAs: t.ClientCAs, ClientsOptional: t.ClientsOptional}))
-	}
-	if conf.Auth != nil {
-		tokens, err := access.TokenFile(conf.Auth.Tokens, log)
-		if err != nil {
-			return err
-		}
-		opts = append(opts, serve.WithAuthorization(tokens.Allow))
-	}
-	if conf.ServerName != "" {
-		opts = append(opts, serve.WithServerName(conf.ServerName, ""))
+	opts, err := optionsOf(conf, log)
+	if err != nil {
+		return mistakesOf(err)
 	}
 	listeners, err := listen(conf)
 	if err != nil {
@@ -90,7 +82,7 @@ func serveModels(ctx context.Context, conf *serving.Config, stderr io.Writer) er
 		return mistakesOf(err)
 	}
 	if l := listeners["grpc"]; l != nil {
-		if err := grpcserve.RegisterListener(srv, l); err != nil {
+		if err := grpcserve.RegisterListener(srv, l, grpcOptions(conf)...); err != nil {
 			return err
 		}
 	}
@@ -109,6 +101,68 @@ func serveModels(ctx context.Context, conf *serving.Config, stderr io.Writer) er
 		log.Info("stopped")
 	}
 	return err
+}
+
+// optionsOf returns the options of a server that do not depend on where it listens. The error names all mistakes in the files that they
+// read.
+func optionsOf(conf *serving.Config, log *slog.Logger) (opts []serve.Option, err error) {
+	var wrong []error
+	opts = append(opts, serve.WithDrain(time.Duration(conf.DrainDelay), cmp.Or(time.Duration(conf.DrainLimit), defaultLimit)))
+	if t := conf.TLS; t != nil {
+		with := serve.WithTLS(serve.TLS{Certificate: t.Certificate, Key: t.Key, ClientCAs: t.ClientCAs, ClientsOptional: t.ClientsOptional})
+		if _, err := serve.New(with); err != nil {
+			wrong = append(wrong, err)
+		}
+		opts = append(opts, with)
+	}
+	if a := conf.Auth; a != nil {
+		allow, err := allowed(a, log)
+		if err != nil {
+			wrong = append(wrong, err)
+		}
+		opts = append(opts, serve.WithAuthorization(allow))
+	}
+	if conf.ServerName != "" {
+		opts = append(opts, serve.WithServerName(conf.ServerName, ""))
+	}
+	if conf.Connections != nil {
+		opts = append(opts, serve.WithConnections(*conf.Connections))
+	}
+	if conf.AccessLog > 0 {
+		opts = append(opts, serve.WithAccessLog(log, conf.AccessLog))
+	}
+	return opts, errors.Join(wrong...)
+}
+
+// allowed returns who may do what: who has a token or a certificate.
+func allowed(a *serving.Auth, log *slog.Logger) (access.Func, error) {
+	var ways []access.Func
+	if a.Tokens != "" {
+		tokens, err := access.TokenFile(a.Tokens, log)
+		if err != nil {
+			return nil, err
+		}
+		ways = append(ways, tokens.Allow)
+	}
+	if len(a.Certificates) > 0 {
+		rules, err := a.Rules()
+		if err != nil {
+			return nil, err
+		}
+		ways = append(ways, access.Certificates(rules))
+	}
+	return access.Any(ways...), nil
+}
+
+// grpcOptions returns the options of gRPC.
+func grpcOptions(conf *serving.Config) (opts []grpcserve.Option) {
+	if conf.Streams != nil {
+		opts = append(opts, grpcserve.WithMaxStreams(*conf.Streams))
+	}
+	if conf.Message != nil {
+		opts = append(opts, grpcserve.WithMaxMessage(*conf.Message))
+	}
+	return opts
 }
 
 // loader is a repository that is there once its server is.
@@ -217,6 +271,21 @@ func compileOf(o *serving.Options) dynamic.Compile {
 	for _, name := range slices.Sorted(maps.Keys(o.Dim)) {
 		c.Dims = append(c.Dims, name+"="+o.Dim[name].Text)
 	}
+	for _, member := range o.Size {
+		var words []string
+		for _, name := range slices.Sorted(maps.Keys(member)) {
+			words = append(words, fmt.Sprintf("%s=%d", name, member[name]))
+		}
+		c.Sizes = append(c.Sizes, strings.Join(words, ","))
+	}
+	pads, _ := sizes.PadsOf(o.Pad) // Check saw them
+	for _, dim := range slices.Sorted(maps.Keys(pads)) {
+		var words []string
+		for _, p := range pads[dim] {
+			words = append(words, p.Input+":"+p.Value)
+		}
+		c.Pads = append(c.Pads, dim+"="+strings.Join(words, ","))
+	}
 	return c
 }
 
@@ -244,9 +313,10 @@ func (s server) Load(ctx context.Context, m oip.Model, version string) error {
 
 // check opens everything that would be served, and returns all mistakes.
 func check(ctx context.Context, conf *serving.Config, stdout io.Writer) error {
-	to := core.New()
-	models := newModels(conf, to, slog.New(slog.DiscardHandler))
-	if err := errors.Join(models.LoadAll(ctx), to.Close(ctx)); err != nil {
+	to, log := core.New(), slog.New(slog.DiscardHandler)
+	_, wrong := optionsOf(conf, log)
+	models := newModels(conf, to, log)
+	if err := errors.Join(wrong, models.LoadAll(ctx), to.Close(ctx)); err != nil {
 		return mistakesOf(err)
 	}
 	found, err := models.Models()
