@@ -71,3 +71,12 @@ func (c *limitedConn) Close() error {
 	c.once.Do(func() { <-c.of.places })
 	return err
 }
+
+// CloseWrite ends what is sent and leaves the connection open. net/http does so after it refused a request that it did not
+// read whole: a connection that is closed at once is reset, and its client never sees the answer's end.
+func (c *limitedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
