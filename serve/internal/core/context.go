@@ -14,7 +14,8 @@ type callContext struct {
 	until  time.Time // zero: the parent's deadline alone
 
 	mu    sync.Mutex
-	done  chan struct{} // nil until somebody asks
+	asked bool          // for Done: contexts may have been derived, which read parent and until whenever they end
+	done  chan struct{} // nil until somebody asks, and where the parent's says all
 	err   error
 	timer *time.Timer
 	stop  func() bool // ends listening to the parent
@@ -35,8 +36,11 @@ func (x *callContext) end() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.finish(context.Canceled)
+	if x.asked {
+		return false
+	}
 	x.parent, x.until = context.Background(), time.Time{}
-	return x.done == nil
+	return true
 }
 
 func (x *callContext) finish(err error) {
@@ -66,6 +70,7 @@ func (x *callContext) Deadline() (time.Time, bool) {
 func (x *callContext) Done() <-chan struct{} {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.asked = true
 	switch {
 	case x.done != nil:
 		return x.done

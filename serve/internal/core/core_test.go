@@ -248,8 +248,12 @@ func TestContextOfCall(t *testing.T) {
 	x = &callContext{}
 	x.begin(t.Context(), time.Now().Add(-time.Millisecond))
 	require.ErrorIs(t, x.Err(), context.DeadlineExceeded)
-	<-x.Done()
 	require.True(t, x.end(), "nobody derived anything from it")
+	x.begin(t.Context(), time.Now().Add(-time.Millisecond))
+	require.ErrorIs(t, x.Err(), context.DeadlineExceeded)
+	<-x.Done()
+	require.False(t, x.end(), "somebody may have")
+	x = &callContext{}
 	x.begin(t.Context(), late)
 	derived, stop = context.WithCancel(x)
 	defer stop()
@@ -263,7 +267,14 @@ func TestContextOfCall(t *testing.T) {
 	d, _ = x.Deadline()
 	require.True(t, d.Before(late))
 	require.Equal(t, short.Done(), x.Done())
-	x.end()
+	require.False(t, x.end())
+
+	x = &callContext{}
+	x.begin(parent, late)
+	derived, stop = context.WithTimeout(x, 5*time.Millisecond)
+	defer stop()
+	x.end() // while the timer of derived ends it, which reads x
+	<-derived.Done()
 }
 
 // TestFailure: every kind of error that a model has, as clients see it. Paths and addresses stay in the log.
