@@ -8,7 +8,7 @@ SOAKTIME  ?= 2m
 BIN       := bin/popefgen
 
 # What is not of the main module, so that users do not download what it needs.
-MODULES   := bench serve/grpc serve/grpc/internal/manifests/strict serve/nats ipu/cpu/internal/kernel/internal/asm
+MODULES   := bench serve/grpc serve/grpc/internal/manifests/strict serve/nats serve/otel ipu/cpu/internal/kernel/internal/asm
 
 .DEFAULT_GOAL := help
 .PHONY: serve-clients bench-serve help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -98,6 +99,11 @@ func (x *exchange) read(size int) error {
 	x.call = c
 	c.Protocol, c.Received = core.GRPC, size
 	c.Deadline, _ = x.ctx.Deadline()
+	if x.service.core.Traced() {
+		if v := metadata.ValueFromIncomingContext(x.ctx, "traceparent"); len(v) > 0 {
+			c.Traceparent, c.Tracestate = v[0], strings.Join(metadata.ValueFromIncomingContext(x.ctx, "tracestate"), ",")
+		}
+	}
 	if err := x.in.Request(&c.Request, c.Memory); err != nil {
 		return err
 	}

@@ -32,6 +32,7 @@ type Core struct {
 	available func() ([]string, error) // names of models that could be loaded; nil: nobody says
 	authorize access.Func              // nil: everybody may do everything
 	observers []Observer
+	traced    bool // one of them wants to know of which trace a request is a part
 }
 
 // directory is which versions serve. It does not change: another takes its place.
@@ -171,6 +172,8 @@ type Call struct {
 	Deadline time.Time // by the transport; zero if it has none
 	Received int       // bytes of the request
 	Sent     int       // bytes of the answer
+	// Traceparent and Tracestate are the headers of W3C Trace Context, as the caller sent them. Protocols set them only if Traced.
+	Traceparent, Tracestate string
 	// Err is what the protocol answered if that is not what Run returned: a request that it could not read, an answer
 	// that it could not write. It is set before Put.
 	Err error
@@ -224,3 +227,17 @@ type Observer interface {
 
 // Observe has o called for every request. It is called before the server serves; observers are asked in that order.
 func (c *Core) Observe(o Observer) { c.observers = append(c.observers, o) }
+
+// ObserveTraces is Observe for an observer that reads Traceparent and Tracestate of calls. It reports false, and does nothing, if
+// there is such a one already.
+func (c *Core) ObserveTraces(o Observer) bool {
+	if c.traced {
+		return false
+	}
+	c.traced = true
+	c.Observe(o)
+	return true
+}
+
+// Traced reports whether protocols should set Traceparent and Tracestate of calls.
+func (c *Core) Traced() bool { return c.traced }

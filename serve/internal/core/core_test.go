@@ -451,7 +451,10 @@ func (s *seen) End(ctx context.Context, _ *Version, c *Call, err error) {
 func TestObserver(t *testing.T) {
 	c := New()
 	var s seen
-	c.Observe(&s)
+	require.False(t, c.Traced())
+	require.True(t, c.ObserveTraces(&s))
+	require.False(t, c.ObserveTraces(&s), "who of two begins the span would be open")
+	require.True(t, c.Traced())
 	var value any
 	fail := error(nil)
 	v := load(t, c, script(1, func(ctx context.Context) error { value = ctx.Value(seenKey{}); return fail }), Load{})

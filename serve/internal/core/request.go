@@ -50,6 +50,7 @@ func (v *Version) Put(c *Call) {
 	}
 	c.Err, c.ctx, c.ran, c.until = nil, context.Background(), false, time.Time{}
 	c.Protocol, c.Deadline, c.Received, c.Sent = REST, time.Time{}, 0, 0
+	c.Traceparent, c.Tracestate = "", ""
 	v.calls.Put(c)
 }
 

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/popefgen/popefgen/serve/internal/agree"
 	"github.com/popefgen/popefgen/serve/internal/core"
@@ -90,6 +91,9 @@ func (h *handler) infer(q *request) error {
 	c := v.Get()
 	defer v.Put(c)
 	c.Protocol = core.REST
+	if h.core.Traced() {
+		c.Traceparent, c.Tracestate = q.r.Header.Get("Traceparent"), strings.Join(q.r.Header["Tracestate"], ",")
+	}
 	if err := h.read(q, s, c, form); err != nil {
 		c.Err = h.known(err)
 		return c.Err
