@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -150,6 +151,9 @@ func configOf(c *cli.Context) (*serving.Config, error) {
 		}
 	})
 	for _, path := range c.Args().Slice() {
+		if _, err := os.Lstat(path); strings.HasPrefix(path, "-") && err != nil {
+			return nil, usageError{error: fmt.Errorf("%s stands behind a file, want flags before the files", path)}
+		}
 		conf.Models = append(conf.Models, serving.Model{Path: path})
 	}
 	if all := conf.Check(); len(all) > 0 {

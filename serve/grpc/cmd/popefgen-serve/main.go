@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/urfave/cli/v2"
 )
@@ -25,6 +26,10 @@ const (
 // names have commas.
 const separator = ";"
 
+// oneSignal is how long after a signal another one is the same: who sends one to a process and to its group, as timeout
+// and terminals do, sends it twice.
+const oneSignal = 50 * time.Millisecond
+
 func main() {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -32,7 +37,11 @@ func main() {
 	go func() {
 		<-signals
 		cancel() // drain
-		<-signals
+		for begun := time.Now(); ; {
+			if <-signals; time.Since(begun) > oneSignal {
+				break
+			}
+		}
 		fmt.Fprintln(os.Stderr, "popefgen-serve: a second signal: stopping at once")
 		os.Exit(exitError)
 	}()

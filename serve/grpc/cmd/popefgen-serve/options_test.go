@@ -12,8 +12,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/urfave/cli/v2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/popefgen/popefgen/internal/serving"
+	"github.com/popefgen/popefgen/onnx"
+	"github.com/popefgen/popefgen/onnx/compile"
+	"github.com/popefgen/popefgen/serve/grpc/internal/inference"
+	"github.com/popefgen/popefgen/serve/internal/testmodel"
 	"github.com/popefgen/popefgen/serve/internal/tlstest"
 )
 
@@ -134,4 +140,30 @@ func TestFlags(t *testing.T) {
 		require.Len(t, f.(cli.DocGenerationFlag).GetEnvVars(), 1, name)
 		require.True(t, strings.Contains(string(schema), `"`+name+`"`) || strings.Contains(string(doc), "--"+name), name)
 	}
+}
+
+// TestLargerLater has a server that began without models take large messages of gRPC, for a model that came later.
+func TestLargerLater(t *testing.T) {
+	r, err := compile.Compile(testmodel.SimpleONNX(), compile.Options{Options: onnx.Options{Batch: 4096}})
+	require.NoError(t, err)
+	model, err := r.Bytes()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	p := start(t, "--control", "watch", "--poll", "10ms", dir)
+	write(t, filepath.Join(dir, "simple.popef"), model)
+	require.Eventually(t, func() bool { return p.status("/v2/models/simple/ready") == http.StatusOK }, 10*time.Second, time.Millisecond, "%s", p.log())
+	conn, err := grpc.NewClient(p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer conn.Close()
+	one := func(name string) *inference.ModelInferRequest_InferInputTensor {
+		return &inference.ModelInferRequest_InferInputTensor{Name: name, Datatype: "INT32", Shape: []int64{4096, testmodel.Elements}}
+	}
+	data := make([]byte, 4096*testmodel.Elements*4)
+	request := &inference.ModelInferRequest{
+		ModelName: "simple", Inputs: []*inference.ModelInferRequest_InferInputTensor{one("INPUT0"), one("INPUT1")}, RawInputContents: [][]byte{data, data},
+	}
+	answer := &inference.ModelInferResponse{}
+	require.NoError(t, conn.Invoke(t.Context(), "/inference.GRPCInferenceService/ModelInfer", request, answer))
+	require.Len(t, answer.RawOutputContents, 2)
+	p.stop(t)
 }

@@ -323,7 +323,10 @@ func TestSecondSignal(t *testing.T) {
 	write(t, path, compiled(t, "digits", false))
 	p := start(t, "--drain-delay", "1m", path)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM)) // the same
 	require.Eventually(t, func() bool { return p.status("/v2/health/ready") != http.StatusOK }, 10*time.Second, time.Millisecond)
+	time.Sleep(2 * oneSignal)
+	require.Equal(t, http.StatusOK, p.status("/v2/health/live"), p.log())
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	select {
 	case err := <-p.end:
@@ -363,6 +366,7 @@ func TestCheck(t *testing.T) {
 		require.NoError(t, err)
 		write(t, filepath.Join(dir, "wrong", "testdata", "golden", name), data)
 	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "empty"), 0o755))
 	conf := filepath.Join(dir, "popefgen.yaml")
 	for name, c := range map[string]struct {
 		conf string
@@ -384,6 +388,10 @@ func TestCheck(t *testing.T) {
 		"unknown key":       {conf: "serve: {htp: x}", code: 1, want: []string{"htp"}},
 		"unknown flag":      {args: []string{"--htp", "x"}, code: 2, want: []string{"flag provided but not defined: -htp", "hint:"}},
 		"nothing":           {code: 1, want: []string{"models: there is nothing to serve"}},
+		"nothing in it":     {args: []string{"empty"}, code: 1, want: []string{"models: there is no model in these folders"}},
+		"some may come":     {args: []string{"--control", "watch", "empty"}},
+		"flags behind":      {args: []string{"good", "--batch", "1"}, code: 2, want: []string{"--batch stands behind a file, want flags before the files"}},
+		"damaged tokens":    {conf: "serve: {auth: {tokens: popefgen.yaml}, models: [{path: good}]}", code: 1, want: []string{"popefgen.yaml:1: "}},
 		"one name twice":    {args: []string{"good", "wrong"}, code: 1, want: []string{`the model "digits" is there twice`}},
 		"two names":         {conf: "serve: {models: [{path: good/digits.popef, name: a}, {path: good/digits.popef, name: b}]}", want: []string{"a version 1", "b version 1"}},
 		"no labels":         {conf: "serve: {models: [{path: good/digits.popef, labels: {scores: popefgen.yaml}}]}", code: 1, want: []string{`labels of output "scores"`}},

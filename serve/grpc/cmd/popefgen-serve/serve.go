@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -28,6 +29,7 @@ import (
 	"github.com/popefgen/popefgen/serve/grpc/metrics"
 	"github.com/popefgen/popefgen/serve/internal/core"
 	"github.com/popefgen/popefgen/serve/internal/repository"
+	"github.com/popefgen/popefgen/serve/internal/wire"
 	"github.com/popefgen/popefgen/serve/oip"
 )
 
@@ -37,6 +39,7 @@ const (
 	defaultGRPC  = ":8001"
 	defaultPoll  = time.Second
 	defaultLimit = 30 * time.Second
+	leastMessage = 64 << 20 // bytes of a message of gRPC, where models come that are not known yet
 )
 
 // serveModels serves until ctx ends, and drains.
@@ -75,14 +78,14 @@ func serveModels(ctx context.Context, conf *serving.Config, stderr io.Writer) er
 	}
 	models := newModels(conf, srv.Core(), log)
 	loader.Repository = models
-	if err := models.LoadAll(ctx); err != nil {
+	if err := loadAll(ctx, conf, models); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped before it began
 		}
 		return mistakesOf(err)
 	}
 	if l := listeners["grpc"]; l != nil {
-		if err := grpcserve.RegisterListener(srv, l, grpcOptions(conf)...); err != nil {
+		if err := grpcserve.RegisterListener(srv, l, grpcOptions(conf, srv.Core())...); err != nil {
 			return err
 		}
 	}
@@ -154,13 +157,37 @@ func allowed(a *serving.Auth, log *slog.Logger) (access.Func, error) {
 	return access.Any(ways...), nil
 }
 
-// grpcOptions returns the options of gRPC.
-func grpcOptions(conf *serving.Config) (opts []grpcserve.Option) {
+// loadAll loads all models. That there is none is a mistake, unless some may come later.
+func loadAll(ctx context.Context, conf *serving.Config, models *repository.Repository) error {
+	if err := models.LoadAll(ctx); err != nil {
+		return err
+	}
+	found, err := models.Models()
+	if err == nil && len(found) == 0 && !later(conf) {
+		err = errors.New("models: there is no model in these folders: want .popef or .onnx files, MODEL/*.popef or MODEL/VERSION/*.popef")
+	}
+	return err
+}
+
+// later reports whether models come after the start.
+func later(conf *serving.Config) bool { return conf.Control == "watch" || conf.Control == "explicit" }
+
+// grpcOptions returns the options of gRPC, for the models that there are.
+func grpcOptions(conf *serving.Config, of *core.Core) (opts []grpcserve.Option) {
 	if conf.Streams != nil {
 		opts = append(opts, grpcserve.WithMaxStreams(*conf.Streams))
 	}
 	if conf.Message != nil {
 		opts = append(opts, grpcserve.WithMaxMessage(*conf.Message))
+	} else if later(conf) {
+		most := int64(leastMessage)
+		for _, name := range of.Names() {
+			if v, err := of.Lookup([]byte(name), nil); err == nil {
+				most = max(most, wire.MaxProto(v.Spec))
+				v.Release()
+			}
+		}
+		opts = append(opts, grpcserve.WithMaxMessage(min(most, math.MaxInt32)))
 	}
 	return opts
 }
@@ -316,7 +343,7 @@ func check(ctx context.Context, conf *serving.Config, stdout io.Writer) error {
 	to, log := core.New(), slog.New(slog.DiscardHandler)
 	_, wrong := optionsOf(conf, log)
 	models := newModels(conf, to, log)
-	if err := errors.Join(wrong, models.LoadAll(ctx), to.Close(ctx)); err != nil {
+	if err := errors.Join(wrong, loadAll(ctx, conf, models), to.Close(ctx)); err != nil {
 		return mistakesOf(err)
 	}
 	found, err := models.Models()
