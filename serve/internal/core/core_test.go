@@ -470,7 +470,9 @@ func TestObserver(t *testing.T) {
 	require.Error(t, ask(t.Context(), c, 1, nil))
 	require.ErrorIs(t, s.err, fail)
 	call := v.Get()
+	call.Traceparent, call.Tracestate = "a", "b"
 	v.Put(call)
+	require.Empty(t, call.Traceparent+call.Tracestate, "the next request is of another trace")
 	codeIs(t, oip.InvalidArgument, s.err)
 	require.Nil(t, s.value)
 	require.Equal(t, seen{begun: 2, ended: 3, err: s.err, times: s.times}, s)
