@@ -32,9 +32,18 @@ func (h *health) state(name string) (healthpb.HealthCheckResponse_ServingStatus,
 	return healthpb.HealthCheckResponse_NOT_SERVING, true
 }
 
+// model returns the model that is asked for, "" if it is the server: only then anybody may ask, as otherwise it would show which models
+// there are.
+func model(q *healthpb.HealthCheckRequest) string {
+	if q.GetService() == serviceName {
+		return ""
+	}
+	return q.GetService()
+}
+
 // Check returns whether a service is ready.
 func (h *health) Check(ctx context.Context, q *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-	if err := h.allow(ctx, access.Health, ""); err != nil {
+	if err := h.allow(ctx, access.Health, model(q)); err != nil {
 		return nil, toStatus(err)
 	}
 	s, known := h.state(q.GetService())
@@ -46,7 +55,7 @@ func (h *health) Check(ctx context.Context, q *healthpb.HealthCheckRequest) (*he
 
 // Watch sends whether a service is ready, now and when that changes.
 func (h *health) Watch(q *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
-	if err := h.allow(stream.Context(), access.Health, ""); err != nil {
+	if err := h.allow(stream.Context(), access.Health, model(q)); err != nil {
 		return toStatus(err)
 	}
 	last := healthpb.HealthCheckResponse_ServingStatus(-1)
