@@ -16,7 +16,7 @@ import (
 
 // paced is the body of a request that has to come at a rate. A deadline on the connection moves along with what came, now and then.
 type paced struct {
-	body     io.Reader
+	body     io.ReadCloser
 	conn     interface{ SetReadDeadline(time.Time) error } // nil: a transport without deadlines
 	begun    time.Time
 	grace    time.Duration
@@ -64,12 +64,18 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// end takes the deadline away: net/http goes on reading, to see whether the client is still there.
-func (p *paced) end() {
+// end closes a body that was read whole, so that net/http need not look for its end, and then takes the deadline away: net/http goes on reading, to see
+// whether the client is still there. What follows a body's compressed data has to come before the deadline too: that it did not is an error.
+func (p *paced) end() error {
+	err := p.body.Close()
 	if p.conn != nil {
 		_ = p.conn.SetReadDeadline(time.Time{})
 	}
 	p.body = nil
+	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return &oip.Error{Code: errBody.Code, Text: errBody.Text, Cause: err}
+	}
+	return err
 }
 
 // inflated is a body without its encoding.

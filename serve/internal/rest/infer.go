@@ -98,8 +98,11 @@ func (h *handler) infer(q *request) error {
 		c.Err = h.known(err)
 		return c.Err
 	}
-	s.body.end()
 	c.Received = int(s.body.received)
+	if err := s.body.end(); err != nil {
+		c.Err = h.known(err)
+		return c.Err
+	}
 	if err := v.Run(q.r.Context(), c); err != nil {
 		return err
 	}

@@ -24,7 +24,9 @@ func (h *handler) command(q *request, value any) error {
 	if len(text) > maxCommand {
 		return oip.Errorf(oip.TooLarge, "request body has more than %d bytes", maxCommand)
 	}
-	s.body.end()
+	if err := s.body.end(); err != nil {
+		return err
+	}
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil
 	}
