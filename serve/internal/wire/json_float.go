@@ -72,11 +72,11 @@ func shortest(m uint32, e int) (digits uint32, k int) {
 	below := uint64(digits-ten)<<one | part
 	above := 10<<one - below
 	digits += uint32((part + 1<<(one-1) - 1 + uint64(digits&1)) >> one) // halves round to even numbers
-	within := s.tens + uint64(^m&1)                                     // so do boundaries
-	if below < within {
+	// No boundary is a multiple of ten times 10^-k itself: it is odd in units of 2^(e-1), which takes 1-e decimals.
+	if below < s.tens {
 		digits = ten
 	}
-	if above < within {
+	if above < s.tens {
 		digits = ten + 10
 	}
 	return digits, s.k

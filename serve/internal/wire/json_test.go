@@ -307,10 +307,15 @@ func TestReadingAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkReadJSON(b *testing.B) {
-	for _, digits := range []int{4, 9, 17} {
+	for _, digits := range []int{4, 9, 17, -1} { // -1: as many as a float32 needs
 		b.Run(strconv.Itoa(digits), func(b *testing.B) {
 			rng := rand.New(rand.NewPCG(1, 2))
-			body, spec := request(256, func(i int) string { return strconv.FormatFloat(rng.Float64(), 'f', digits, 64) })
+			body, spec := request(256, func(i int) string {
+				if digits < 0 {
+					return strconv.FormatFloat(rng.NormFloat64(), 'f', -1, 32)
+				}
+				return strconv.FormatFloat(rng.Float64(), 'f', digits, 64)
+			})
 			var d Reader
 			var r Request
 			mem := newMemory(1)
