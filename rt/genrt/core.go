@@ -81,7 +81,11 @@ func (c *Core) Open(ctx context.Context, spec *Spec, source Source, bindings fun
 		c.model, err = loadModel(ctx, source, o)
 	}
 	if err != nil {
-		return callerr.Subject{Model: "package " + spec.Package}.Errorf("open", err)
+		err = callerr.Subject{Model: "package " + spec.Package}.Errorf("open", err)
+		if source.Model != nil {
+			err = callerr.Join(err, source.Model.Close())
+		}
+		return err
 	}
 	c.about = callerr.Subject{Model: callerr.ModelName(c.model)}
 	over := false // it is open, or was closed

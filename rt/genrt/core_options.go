@@ -51,6 +51,8 @@ func loadModel(ctx context.Context, source Source, o *session.Options) (*popef.M
 		read = popef.LoadCopyContext
 	}
 	switch {
+	case source.Model != nil:
+		return source.Model, nil
 	case len(o.ModelFiles) > 0:
 		return read(ctx, o.ModelFiles...)
 	case o.ModelBytes != nil:

@@ -2,6 +2,7 @@ package genrt
 
 import (
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
@@ -44,6 +45,9 @@ type Source struct {
 	Name  string // names Bytes in messages
 	Bytes []byte
 	Path  string // used if Bytes is nil
+	// Model is the model itself, if it was read already; no option can name another one then. Who opens it takes it over, and
+	// closes it, also if that fails.
+	Model *popef.Model
 }
 
 // Binding is the stream of generated code, an [*Input] or [*Output], of an

@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
@@ -110,15 +109,11 @@ func Open(ctx context.Context, paths []string, opts ...Option) (*Model, error) {
 	if strings.EqualFold(filepath.Ext(paths[0]), ".onnx") {
 		return openONNX(ctx, paths, o)
 	}
+	read, source := popef.LoadContext, []rt.RunnerOption{rt.WithModelFile(paths...)}
 	if o.copy {
-		return openCopy(ctx, paths, o)
+		read, source = popef.LoadCopyContext, append(source, rt.WithPrivateCopy())
 	}
-	m, err := popef.LoadContext(ctx, paths...)
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	return open(ctx, m, []rt.RunnerOption{rt.WithModelFile(paths...)}, o)
+	return open(ctx, func() (*popef.Model, error) { return read(ctx, paths...) }, source, o)
 }
 
 // baseName returns the name of a file without folder and ending.
@@ -137,12 +132,8 @@ func OpenBytes(ctx context.Context, name string, data []byte, opts ...Option) (*
 }
 
 func openBytes(ctx context.Context, data []byte, o *options) (*Model, error) {
-	m, err := popef.LoadBytes(o.name+".popef", data)
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	return open(ctx, m, []rt.RunnerOption{rt.WithModelBytes(data)}, o)
+	read := func() (*popef.Model, error) { return popef.LoadBytes(o.name+".popef", data) }
+	return open(ctx, read, []rt.RunnerOption{rt.WithModelBytes(data)}, o)
 }
 
 func optionsOf(opts []Option) (*options, error) {
@@ -155,24 +146,29 @@ func optionsOf(opts []Option) (*options, error) {
 	return o, nil
 }
 
-// open opens the model m, whose files the options of source name.
-func open(ctx context.Context, m *popef.Model, source []rt.RunnerOption, o *options) (*Model, error) {
-	s, err := shapeOf(ctx, m, o)
+// open opens the model that read returns. It is read once: what is decided about it and the runtime share it. The options of
+// source say where it comes from.
+func open(ctx context.Context, read func() (*popef.Model, error), source []rt.RunnerOption, o *options) (*Model, error) {
+	m, err := read()
 	if err != nil {
 		return nil, err
+	}
+	s, err := shapeOf(ctx, m, o)
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
 	}
 	replicas, threads := o.replicas, o.threads
 	if replicas == 0 {
 		replicas = runtime.GOMAXPROCS(0)
 	}
-	d, err := s.open(ctx, source, o, replicas, threads)
-	if errors.Is(err, rt.ErrStateful) && o.replicas == 0 {
-		d, err = s.open(ctx, source, o, 1, threads) // replicas would drift apart
+	d, err := s.open(ctx, m, source, o, replicas, threads)
+	if errors.Is(err, rt.ErrStateful) && o.replicas == 0 { // replicas would drift apart
+		if m, err = read(); err != nil {
+			return nil, err
+		}
+		return s.open(ctx, m, source, o, 1, threads)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return d, nil
+	return d, err
 }
 
 // Model is a model of a file. It is an [oip.Model].
@@ -182,7 +178,6 @@ type Model struct {
 	family   *genrt.Family // of one of several
 	ports    [][]port      // of a model of one size that does not count samples: by replica, inputs and then outputs
 	replicas int
-	room     *budget.Budget // of the copy of its files; nil if there is none
 }
 
 var _ oip.Model = (*Model)(nil)
@@ -190,8 +185,8 @@ var _ oip.Model = (*Model)(nil)
 // port is a stream of a replica.
 type port interface{ Bind(mem []byte) error }
 
-// open opens the model with so many replicas.
-func (s *shape) open(ctx context.Context, source []rt.RunnerOption, o *options, replicas, threads int) (*Model, error) {
+// open opens the model m, which it takes over, with so many replicas.
+func (s *shape) open(ctx context.Context, m *popef.Model, source []rt.RunnerOption, o *options, replicas, threads int) (*Model, error) {
 	if threads == 0 && replicas > 1 {
 		threads = 1
 	}
@@ -204,7 +199,7 @@ func (s *shape) open(ctx context.Context, source []rt.RunnerOption, o *options, 
 	if s.several {
 		d.family = new(genrt.Family)
 		d.core = &d.family.Core
-		if err := d.family.OpenFamily(ctx, s.rt, genrt.Source{}, func() []genrt.Binding { return nil }, opts...); err != nil {
+		if err := d.family.OpenFamily(ctx, s.rt, genrt.Source{Model: m}, func() []genrt.Binding { return nil }, opts...); err != nil {
 			return nil, err
 		}
 		return d, nil
@@ -225,7 +220,7 @@ func (s *shape) open(ctx context.Context, source []rt.RunnerOption, o *options, 
 		d.ports = append(d.ports, of)
 		return all
 	}
-	if err := d.core.Open(ctx, s.rt, genrt.Source{}, bindings, nil, opts...); err != nil {
+	if err := d.core.Open(ctx, s.rt, genrt.Source{Model: m}, bindings, nil, opts...); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -243,10 +238,4 @@ func (m *Model) Config() rt.Config { return m.core.Config() }
 
 // Shutdown waits for requests under way and closes the model. If ctx ends first it closes at once and
 // returns the error of ctx.
-func (m *Model) Shutdown(ctx context.Context) error {
-	err := m.core.Shutdown(ctx)
-	if m.room != nil {
-		m.room.Release()
-	}
-	return err
-}
+func (m *Model) Shutdown(ctx context.Context) error { return m.core.Shutdown(ctx) }

@@ -2,16 +2,12 @@ package dynamic
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
-	"github.com/popefgen/popefgen/popef"
-	"github.com/popefgen/popefgen/rt"
 )
 
 // Compile says for which sizes an .onnx model is compiled, in the words of popefgen compile.
@@ -88,51 +84,3 @@ func compiled(ctx context.Context, path string, given *sizes.Options) ([]byte, e
 func WithCopy() Option {
 	return func(o *options) error { o.copy = true; return nil }
 }
-
-// openCopy opens a model of what is in files now.
-func openCopy(ctx context.Context, paths []string, o *options) (*Model, error) {
-	room := budget.From(ctx).Part(0)
-	var data []byte
-	for _, path := range paths {
-		part, err := readFile(room, path)
-		if err != nil {
-			room.Release()
-			return nil, err
-		}
-		if data == nil {
-			data = part
-		} else {
-			data = append(data, part...) // files one after the other are one file
-		}
-	}
-	m, err := popef.LoadBytes(paths[0], data)
-	if err != nil {
-		room.Release()
-		return nil, err
-	}
-	defer m.Close()
-	d, err := open(ctx, m, []rt.RunnerOption{rt.WithModelBytes(data)}, o)
-	if err != nil {
-		room.Release()
-		return nil, err
-	}
-	d.room = room
-	return d, nil
-}
-
-// readFile reads a file whose size the budget allows.
-func readFile(room *budget.Budget, path string) ([]byte, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: %w, want a model", path, errNotRegular)
-	}
-	if err := room.Take(st.Size(), "the copy of %s", path); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(path)
-}
-
-var errNotRegular = errors.New("it is no regular file")
