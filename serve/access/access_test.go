@@ -110,11 +110,12 @@ func TestTokensAreReplaced(t *testing.T) {
 // TestTokenFileErrors: errors name the line and nothing of the token.
 func TestTokenFileErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"secret-short":                                  "f:1: a token of 12 bytes, expected at least 16",
-		"\nsha256:secret":                               "f:2: expected 64 hexadecimal digits after sha256:, found 6 characters",
-		plain + "\n" + plain + "\n":                     "f:2: a token that stands in the file before",
-		plain + " infer,secret":                         "f:1: the second word: name 2 is of no group of calls, expected * or some of health,metadata,infer,statistics,repository,admin",
-		plain + " a b c":                                "f:1: 4 words, expected a token, the calls that it allows, and the models",
+		"secret-short":              "f:1: a token of 12 bytes, expected at least 16",
+		"secret-of-15-by":           "f:1: a token of 15 bytes, expected at least 16",
+		"\nsha256:secret":           "f:2: expected 64 hexadecimal digits after sha256:, found 6 characters",
+		plain + "\n" + plain + "\n": "f:2: a token that stands in the file before",
+		plain + " infer,secret":     "f:1: the second word: name 2 is of no group of calls, expected * or some of health,metadata,infer,statistics,repository,admin",
+		plain + " a b c":            "f:1: 4 words, expected a token, the calls that it allows, and the models",
 		"sha256:" + strings.Repeat("0", 62) + " secret": "f:1: expected 64 hexadecimal digits after sha256:, found 62 characters",
 	} {
 		_, err := parseTokens("f", []byte(text))

@@ -249,6 +249,16 @@ func TestLimitOfBody(t *testing.T) {
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, oip.TooLarge, e.Code)
 	require.Less(t, len(body)-source.Len(), 50_000+bufferSize)
+	for limit, code := range map[int]oip.Code{len(body): 0, len(body) - 1: oip.TooLarge} { // to the byte
+		r.Reset(spec)
+		d.Reset(bytes.NewReader(body), int64(limit))
+		if err := d.Request(&r, newMemory(1), -1); code == 0 {
+			require.NoError(t, err)
+		} else {
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, code, e.Code)
+		}
+	}
 }
 
 // TestSourceFails: what the transport says is what the caller gets.
@@ -277,6 +287,17 @@ func TestDepth(t *testing.T) {
 		d.Reset(strings.NewReader(body), 1<<30)
 		require.ErrorContains(t, d.Request(&r, newMemory(2), -1), "nested deeper than 10")
 		require.LessOrEqual(t, d.Received(), int64(bufferSize))
+	}
+	for _, deep := range []bool{false, true} { // the deepest that is read, and one more
+		n := 10
+		if deep {
+			n++
+		}
+		var d Reader
+		var r Request
+		r.Reset(spec())
+		d.Reset(strings.NewReader(`{"parameters":{"a":`+strings.Repeat("[", n)+strings.Repeat("]", n)+`}}`), 1<<30)
+		require.Equal(t, deep, strings.Contains(d.Request(&r, newMemory(2), -1).Error(), "nested deeper"), "%d", n)
 	}
 }
 
