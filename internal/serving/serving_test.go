@@ -222,3 +222,18 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestExample reads the configuration that docs/serving.md shows: nothing is wrong with it but that its files are not there.
+func TestExample(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join("..", "..", "docs", "serving.md"))
+	require.NoError(t, err)
+	_, text, _ := strings.Cut(string(doc), "\n## Configuration\n")
+	_, text, _ = strings.Cut(text, "```yaml\n")
+	text, _, _ = strings.Cut(text, "```")
+	c, err := Parse("popefgen.yaml", []byte(text))
+	require.NoError(t, err)
+	require.Len(t, c.Models, 3)
+	for _, wrong := range c.Check() {
+		require.ErrorContains(t, wrong, "no such file")
+	}
+}
