@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -101,8 +103,38 @@ func TestOperations(t *testing.T) {
 	require.Contains(t, logged.String(), "id=7")
 	require.NotContains(t, logged.String(), token)
 	require.NotContains(t, logged.String(), "424242")
+	_, err = serve.New(serve.WithAdmin(private.Addr().String()))
+	require.ErrorContains(t, err, "serve the admin page: ", "the address is taken")
 	cancel()
 	require.NoError(t, <-done)
 	_, err = serve.New(serve.WithAccessLog(slog.Default(), 0))
 	require.ErrorContains(t, err, "want at least 1")
+}
+
+// TestOptionsOfREST: what a program's own HTTP server gets with the handler: the repository, and the rate of bodies.
+func TestOptionsOfREST(t *testing.T) {
+	srv, err := serve.New(serve.WithModel(testmodel.Simple()), serve.WithRepository(repository{}), serve.WithRate(1<<20, 50*time.Millisecond))
+	require.NoError(t, err)
+	own := httptest.NewServer(srv.Handler())
+	defer own.Close()
+	w, err := http.Get(own.URL + "/v2")
+	require.NoError(t, err)
+	text, err := io.ReadAll(w.Body)
+	require.NoError(t, err)
+	require.NoError(t, w.Body.Close())
+	require.Contains(t, string(text), `"model_repository"`)
+
+	body, sent := io.Pipe() // of which nothing comes
+	defer sent.Close()
+	req, err := http.NewRequest("POST", own.URL+"/v2/models/simple/infer", body)
+	require.NoError(t, err)
+	w, err = http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, w.Body.Close())
+	require.Equal(t, http.StatusRequestTimeout, w.StatusCode)
+
+	for _, o := range []serve.Option{serve.WithRate(0, time.Second), serve.WithRate(1, 0)} {
+		_, err = serve.New(o)
+		require.ErrorContains(t, err, "want both above 0")
+	}
 }

@@ -227,6 +227,16 @@ func TestGoldensOfSeveralModels(t *testing.T) {
 	require.Equal(t, filepath.Dir(own), dynamic.GoldensOf(filepath.Join(dir, "a.popef")))
 }
 
+// TestBatchDim: a first dimension of one counts samples only if somebody says so.
+func TestBatchDim(t *testing.T) {
+	for samples, opts := range map[int][]dynamic.Option{0: nil, 1: {dynamic.WithBatchDim()}} {
+		m, err := dynamic.Open(t.Context(), []string{filepath.Join(digits, "classifier", "digits.popef")}, opts...)
+		require.NoError(t, err)
+		require.Equal(t, samples, m.Spec().Samples)
+		require.NoError(t, m.Shutdown(t.Context()))
+	}
+}
+
 // TestOptions gives options that mean nothing.
 func TestOptions(t *testing.T) {
 	for want, opt := range map[string]dynamic.Option{

@@ -383,7 +383,7 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, healthpb.HealthCheckResponse_SERVING, a.Status)
 	stop()
 	for err == nil {
-		a, err = w.Recv()
+		_, err = w.Recv()
 	}
 	require.Equal(t, codes.Unavailable, status.Code(err))
 }
