@@ -6,6 +6,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,25 +20,62 @@ func machine() int64 {
 	if err := unix.Sysinfo(&info); err == nil {
 		n = int64(min(uint64(info.Totalram)*uint64(info.Unit), math.MaxInt64))
 	}
-	n = min(n, groups("/proc/self/cgroup", "/sys/fs/cgroup"))
-	return min(n, limits())
+	return min(n, allowed.get(), limits())
+}
+
+// allowed is what the process's control groups allow, which is asked for by every operator that is computed while a model is
+// compiled, and takes a dozen system calls.
+var allowed = kept{find: func() int64 { return groups("/proc/self/cgroup", "/sys/fs/cgroup") }}
+
+// keptFor is how long a number that was found is good: limits of groups are hardly ever changed.
+const keptFor = time.Second
+
+// kept is a number that is found anew where it is older than keptFor.
+type kept struct {
+	find func() int64
+	last atomic.Pointer[found]
+}
+
+type found struct {
+	n  int64
+	at time.Time
+}
+
+func (k *kept) get() int64 {
+	if f := k.last.Load(); f != nil && time.Since(f.at) < keptFor {
+		return f.n
+	}
+	f := &found{k.find(), time.Now()}
+	k.last.Store(f)
+	return f.n
 }
 
 // limits returns what is left of the process's limits of address space and of
 // data.
 func limits() int64 {
-	n := int64(math.MaxInt64)
-	size, data := sizes()
-	for _, l := range []struct {
-		resource int
-		used     int64
-	}{{unix.RLIMIT_AS, size}, {unix.RLIMIT_DATA, data}} {
-		var r unix.Rlimit
-		if err := unix.Getrlimit(l.resource, &r); err == nil && r.Cur < math.MaxInt64 {
-			n = min(n, max(0, int64(r.Cur)-l.used))
-		}
+	space, data := limit(unix.RLIMIT_AS), limit(unix.RLIMIT_DATA)
+	if space == math.MaxInt64 && data == math.MaxInt64 {
+		return math.MaxInt64 // mostly, and then nobody has to ask what is in use
 	}
-	return n
+	usedSpace, usedData := sizes()
+	return min(left(space, usedSpace), left(data, usedData))
+}
+
+// limit returns a limit of this process, the greatest number if there is none.
+func limit(resource int) int64 {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(resource, &r); err != nil || r.Cur >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(r.Cur)
+}
+
+// left returns what is left of a limit, the greatest number if there is none.
+func left(limit, used int64) int64 {
+	if limit == math.MaxInt64 {
+		return limit
+	}
+	return max(0, limit-used)
 }
 
 // sizes returns the bytes of this process's address space and of its data.

@@ -71,3 +71,13 @@ func TestDefaultFollowsLimits(t *testing.T) {
 	require.Less(t, limited, int64(3000000<<10)/4*3, "ulimit -v, less what is mapped")
 	require.Greater(t, limited, int64(16<<20))
 }
+
+// TestKept wants a number to be found once in a while, and anew after that.
+func TestKept(t *testing.T) {
+	n := int64(0)
+	k := kept{find: func() int64 { n++; return n }}
+	require.EqualValues(t, 1, k.get())
+	require.EqualValues(t, 1, k.get())
+	k.last.Load().at = k.last.Load().at.Add(-keptFor)
+	require.EqualValues(t, 2, k.get())
+}

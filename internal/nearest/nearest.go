@@ -10,14 +10,8 @@ import (
 // DidYouMean returns `; did you mean "x"?` for the candidate nearest to what
 // was written, or a list of what there is if none is near, or "".
 func DidYouMean(written string, candidates []string) string {
-	best, distance := "", len([]rune(written))/3+2
-	for _, c := range candidates {
-		if d := editDistance(strings.ToLower(written), strings.ToLower(c)); d < distance {
-			best, distance = c, d
-		}
-	}
-	if best != "" {
-		return fmt.Sprintf("; did you mean %q?", best)
+	if like := Like(written, candidates); like != "" {
+		return like
 	}
 	if len(candidates) == 0 {
 		return ""
@@ -32,6 +26,21 @@ func DidYouMean(written string, candidates []string) string {
 		list += fmt.Sprintf(" and %d more", len(candidates)-most)
 	}
 	return "; there are " + list
+}
+
+// Like returns `; did you mean "x"?` for the candidate nearest to what was written, or "" if none is near: it is for messages that list
+// what there is themselves.
+func Like(written string, candidates []string) string {
+	best, distance := "", len([]rune(written))/3+2
+	for _, c := range candidates {
+		if d := editDistance(strings.ToLower(written), strings.ToLower(c)); d < distance {
+			best, distance = c, d
+		}
+	}
+	if best != "" {
+		return fmt.Sprintf("; did you mean %q?", best)
+	}
+	return ""
 }
 
 // editDistance is the Levenshtein distance of two strings in runes, of which

@@ -20,3 +20,9 @@ func TestDidYouMean(t *testing.T) {
 	require.Contains(t, DidYouMean("a", many), "and 12 more")
 	require.Equal(t, 3, editDistance("kitten", "sitting"))
 }
+
+// TestLike has no list of what there is.
+func TestLike(t *testing.T) {
+	require.Equal(t, `; did you mean "adam"?`, Like("adm", []string{"sgd", "adam"}))
+	require.Empty(t, Like("zzzzzz", []string{"sgd", "adam"}))
+}

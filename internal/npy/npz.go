@@ -33,7 +33,7 @@ func OpenArchive(path string) (*Archive, error) {
 	}
 	z, err := zip.OpenReader(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: it is no .npz archive, or one that is cut short: %w; copy or write it again", path, err)
 	}
 	a := &Archive{path: path, z: z, entries: make(map[string]*zip.File, len(z.File))}
 	if len(z.File) > maxEntries {
