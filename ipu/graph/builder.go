@@ -181,3 +181,13 @@ func (b *Builder) Finish() (*Executable, error) {
 	}
 	return &b.exe, nil
 }
+
+// Continue returns a builder that adds to a verified executable, which must not be used besides until
+// [Builder.Finish] has returned the whole. No graph is the current one.
+func Continue(e *Executable) *Builder {
+	b := &Builder{exe: *e, current: -1, streams: map[string]StreamID{}}
+	for i := range e.Streams {
+		b.streams[e.Streams[i].Handle] = StreamID(i)
+	}
+	return b
+}

@@ -172,19 +172,3 @@ func (d *dumper) attributes(n *Node) string {
 	}
 	return strings.Join(all, ", ")
 }
-
-// OpString returns an operator with the attributes that are not zero, as in
-// "Reduce{Fn:max Axes:[1] KeepDims:true}".
-func OpString(op Op) string {
-	s := reflect.ValueOf(op).Elem()
-	var attrs []string
-	for i := range s.NumField() {
-		if f := s.Field(i); !zeroAttr(f) {
-			attrs = append(attrs, fmt.Sprintf("%s:%v", s.Type().Field(i).Name, f.Interface()))
-		}
-	}
-	if len(attrs) == 0 {
-		return op.Kind()
-	}
-	return op.Kind() + "{" + strings.Join(attrs, " ") + "}"
-}

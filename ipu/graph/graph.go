@@ -12,7 +12,11 @@
 // All shapes are static.
 package graph
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/popefgen/popefgen/internal/budget"
+)
 
 // DType is the type of a tensor's elements.
 type DType uint8
@@ -213,6 +217,24 @@ func Walk(steps []Step, visit func(*Step)) {
 	for i := range steps {
 		visit(&steps[i])
 		Walk(steps[i].Body, visit)
+	}
+}
+
+// Transfers returns how often steps copy each stream, loops multiplied. Numbers beyond int64 are its largest.
+func Transfers(steps []Step) map[StreamID]int64 {
+	all := map[StreamID]int64{}
+	addTransfers(steps, 1, all)
+	return all
+}
+
+func addTransfers(steps []Step, times int64, to map[StreamID]int64) {
+	for i := range steps {
+		switch s := &steps[i]; s.Kind {
+		case CopyIn, CopyOut:
+			to[s.Stream] = budget.Add(to[s.Stream], times)
+		case Repeat:
+			addTransfers(s.Body, budget.Mul(times, s.Count), to)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package graph
 import (
 	"errors"
 	"fmt"
+	"math"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -27,73 +29,26 @@ type Op interface {
 }
 
 // operators makes an operator without attributes by its kind.
-var operators = map[string]func() Op{
-	"ArgMax":            func() Op { return new(ArgMax) },
-	"Assert":            func() Op { return new(Assert) },
-	"Attention":         func() Op { return new(Attention) },
-	"AveragePool":       func() Op { return new(AveragePool) },
-	"BatchNorm":         func() Op { return new(BatchNorm) },
-	"Binary":            func() Op { return new(Binary) },
-	"BitCast":           func() Op { return new(BitCast) },
-	"Bitwise":           func() Op { return new(Bitwise) },
-	"Cast":              func() Op { return new(Cast) },
-	"Clip":              func() Op { return new(Clip) },
-	"Col2Im":            func() Op { return new(Col2Im) },
-	"Concat":            func() Op { return new(Concat) },
-	"Conv":              func() Op { return new(Conv) },
-	"ConvTranspose":     func() Op { return new(ConvTranspose) },
-	"Cumulate":          func() Op { return new(Cumulate) },
-	"DFT":               func() Op { return new(DFT) },
-	"DeformConv":        func() Op { return new(DeformConv) },
-	"Dequantize":        func() Op { return new(Dequantize) },
-	"Det":               func() Op { return new(Det) },
-	"Expand":            func() Op { return new(Expand) },
-	"Field":             func() Op { return new(Field) },
-	"GRU":               func() Op { return new(GRU) },
-	"Gather":            func() Op { return new(Gather) },
-	"GatherElements":    func() Op { return new(GatherElements) },
-	"GatherND":          func() Op { return new(GatherND) },
-	"Gemm":              func() Op { return new(Gemm) },
-	"GridSample":        func() Op { return new(GridSample) },
-	"GroupNorm":         func() Op { return new(GroupNorm) },
-	"If":                func() Op { return new(If) },
-	"IntegerConv":       func() Op { return new(IntegerConv) },
-	"IntegerMatMul":     func() Op { return new(IntegerMatMul) },
-	"LRN":               func() Op { return new(LRN) },
-	"LSTM":              func() Op { return new(LSTM) },
-	"LayerNorm":         func() Op { return new(LayerNorm) },
-	"LinearAttention":   func() Op { return new(LinearAttention) },
-	"Loop":              func() Op { return new(Loop) },
-	"LpPool":            func() Op { return new(LpPool) },
-	"MatMul":            func() Op { return new(MatMul) },
-	"MaxPool":           func() Op { return new(MaxPool) },
-	"MaxRoiPool":        func() Op { return new(MaxRoiPool) },
-	"MaxUnpool":         func() Op { return new(MaxUnpool) },
-	"Mod":               func() Op { return new(Mod) },
-	"NonMaxSuppression": func() Op { return new(NonMaxSuppression) },
-	"NonZero":           func() Op { return new(NonZero) },
-	"OneHot":            func() Op { return new(OneHot) },
-	"Pad":               func() Op { return new(Pad) },
-	"Pointwise":         func() Op { return new(Pointwise) },
-	"Quantize":          func() Op { return new(Quantize) },
-	"RMSNorm":           func() Op { return new(RMSNorm) },
-	"RNN":               func() Op { return new(RNN) },
-	"Reduce":            func() Op { return new(Reduce) },
-	"Reshape":           func() Op { return new(Reshape) },
-	"Resize":            func() Op { return new(Resize) },
-	"RoiAlign":          func() Op { return new(RoiAlign) },
-	"ScatterElements":   func() Op { return new(ScatterElements) },
-	"ScatterND":         func() Op { return new(ScatterND) },
-	"Slice":             func() Op { return new(Slice) },
-	"Softmax":           func() Op { return new(Softmax) },
-	"TfIdf":             func() Op { return new(TfIdf) },
-	"TopK":              func() Op { return new(TopK) },
-	"Transpose":         func() Op { return new(Transpose) },
-	"Unary":             func() Op { return new(Unary) },
-	"Unique":            func() Op { return new(Unique) },
-	"ViewedAttention":   func() Op { return new(ViewedAttention) },
-	"Where":             func() Op { return new(Where) },
-}
+var operators = func() map[string]func() Op {
+	makers := map[string]func() Op{}
+	for _, op := range []Op{
+		new(ArgMax), new(Assert), new(AssertLabels), new(Attention), new(AttentionGradient), new(AveragePool), new(BatchNorm), new(Binary),
+		new(BitCast), new(Bitwise), new(Cast), new(Clip), new(Col2Im), new(Concat), new(Conv), new(ConvTranspose), new(ConvWeightGradient),
+		new(Cumulate), new(DFT), new(DeformConv), new(Dequantize), new(Det), new(Expand), new(Field), new(GRU),
+		new(Gather), new(GatherElements), new(GatherND), new(Gemm), new(Gradient), new(GridSample),
+		new(GroupNorm), new(If),
+		new(IntegerConv), new(IntegerMatMul), new(LRN), new(LSTM), new(LayerNorm), new(LinearAttention), new(Loop),
+		new(LpPool), new(MatMul), new(MaxPool), new(MaxRoiPool), new(MaxUnpool), new(Mod), new(NonMaxSuppression),
+		new(NonZero), new(OneHot), new(Pad), new(Pointwise), new(Quantize), new(RMSNorm), new(RNN), new(Random), new(RecurrentGradient),
+		new(Reduce), new(Reshape), new(Resize), new(RoiAlign), new(RoiAlignGradient), new(ScatterElements), new(ScatterND), new(Slice),
+		new(Softmax), new(TfIdf), new(TopK), new(Transpose), new(Unary), new(Unique), new(Update),
+		new(ViewedAttention), new(Where),
+	} {
+		t := reflect.TypeOf(op).Elem()
+		makers[op.Kind()] = func() Op { return reflect.New(t).Interface().(Op) }
+	}
+	return makers
+}()
 
 // NewOp returns an operator of the given kind with all attributes zero, or nil
 // if there is no such operator.
@@ -112,6 +67,35 @@ func Kinds() []string {
 	}
 	slices.Sort(kinds)
 	return kinds
+}
+
+// OpString returns an operator with the attributes that are not zero, as in
+// "Reduce{Fn:max Axes:[1] KeepDims:true}".
+func OpString(op Op) string {
+	s := reflect.ValueOf(op).Elem()
+	var attrs []string
+	for i := range s.NumField() {
+		if f := s.Field(i); !ZeroAttribute(f) {
+			attrs = append(attrs, fmt.Sprintf("%s:%v", s.Type().Field(i).Name, f.Interface()))
+		}
+	}
+	if len(attrs) == 0 {
+		return op.Kind()
+	}
+	return op.Kind() + "{" + strings.Join(attrs, " ") + "}"
+}
+
+// ZeroAttribute reports whether an attribute has the value that it has when it is left
+// out. Other than reflect's IsZero it takes an empty list for zero and -0.0 for
+// something else.
+func ZeroAttribute(f reflect.Value) bool {
+	switch f.Kind() {
+	case reflect.Slice:
+		return f.Len() == 0
+	case reflect.Float64:
+		return math.Float64bits(f.Float()) == 0
+	}
+	return f.IsZero()
 }
 
 // operands checks how many operands there are and that the types of those

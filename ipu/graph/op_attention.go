@@ -116,6 +116,30 @@ func (o *Attention) Infer(in []TensorType) ([]TensorType, error) {
 	return results(TensorType{q.DType, y}, TensorType{q.DType, scores})
 }
 
+// AttentionGradient is the gradient of the first result of [Attention], whose attributes it has; Scores says nothing. Operands: those of
+// Attention, bias and lengths on demand, and the gradient of its result. Results: the gradients of Q, K and V.
+type AttentionGradient Attention
+
+// Kind returns "AttentionGradient".
+func (*AttentionGradient) Kind() string { return "AttentionGradient" }
+
+// Infer implements [Op].
+func (o *AttentionGradient) Infer(in []TensorType) ([]TensorType, error) {
+	in, err := operands(in, "Q", "K", "V", "bias?", "lengths?", "dY")
+	if err != nil {
+		return nil, err
+	}
+	forward := Attention(*o)
+	out, err := forward.Infer(in[:5])
+	if err != nil {
+		return nil, err
+	}
+	if err := firstError(sameType("dY", in[5], in[0]), wantShape("dY", in[5], out[0].Shape...)); err != nil {
+		return nil, err
+	}
+	return results(in[:3]...)
+}
+
 // check checks the attributes.
 func (o *Attention) check() error {
 	if err := checkHeads(o.Heads, o.KVHeads); err != nil {

@@ -13,6 +13,8 @@ func init() {
 		inferCase{"attention", attention, types{f32(2, 6, 4, 8), f32(2, 2, 5, 8), f32(2, 2, 5, 3)}, types{f32(2, 6, 4, 3), f32(2, 6, 4, 5)}},
 		inferCase{"attention, heads in the last axis", attention, types{f32(2, 4, 48), f32(2, 5, 16), f32(2, 2, 5, 3), typ(Bool, 4, 5), typ(I64, 2)},
 			types{f32(2, 4, 18), f32(2, 6, 4, 5)}},
+		inferCase{"gradient of attention", &AttentionGradient{Heads: 6, KVHeads: 2, Scores: ScoresRaw}, types{f32(2, 4, 48), f32(2, 5, 16), f32(2, 2, 5, 3), none, typ(I64, 2), f32(2, 4, 18)},
+			types{f32(2, 4, 48), f32(2, 5, 16), f32(2, 2, 5, 3)}},
 		inferCase{"viewed attention", viewedAttention(nil), types{f32(2, 5, 3, 3, 4), f32(2, 5, 3, 3, 4), f32(2, 5, 3, 3, 4), f32(5)}, types{f32(2, 5, 12)}},
 		inferCase{"linear attention", &LinearAttention{Heads: 4, KVHeads: 2, Gated: true, Delta: true},
 			types{typ(F16, 2, 5, 12), typ(F16, 2, 5, 6), typ(F16, 2, 5, 8), f32(2, 2, 3, 4), typ(F16, 2, 5, 6), typ(F16, 2, 5, 1)},
@@ -24,6 +26,20 @@ func init() {
 		inferCase{"gelu", &Unary{Fn: Gelu}, types{typ(BF16, 3)}, types{typ(BF16, 3)}},
 		inferCase{"prelu", &Binary{Fn: PRelu}, types{typ(I32, 2, 3), typ(I32, 1)}, types{typ(I32, 2, 3)}},
 	)
+}
+
+func TestAttentionGradientRefuses(t *testing.T) {
+	o := &AttentionGradient{Heads: 6, KVHeads: 2, Scores: ScoresRaw}
+	q, k, v := f32(2, 6, 4, 8), f32(2, 2, 5, 8), f32(2, 2, 5, 3)
+	for want, in := range map[string][]TensorType{
+		"5 operands, want 6":                            {q, k, v, none, none},
+		"dY is f32[2,6,4,8], want shape [2,6,4,3]":      {q, k, v, none, none, q},
+		"dY is f16[2,6,4,3], want elements of type f32": {q, k, v, none, none, typ(F16, 2, 6, 4, 3)},
+		"want one batch size":                           {q, f32(1, 2, 5, 8), v, none, none, q},
+	} {
+		_, err := o.Infer(in)
+		require.ErrorContains(t, err, want)
+	}
 }
 
 // viewedAttention is attention of 3 heads of 4 elements each for 2 sequences of

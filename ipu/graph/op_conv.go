@@ -58,6 +58,51 @@ func (o *Conv) Infer(in []TensorType) ([]TensorType, error) {
 	return results(TensorType{x.DType, append([]int64{x.Shape[0], m}, spatial...)})
 }
 
+// ConvWeightGradient is the gradient of the weights of a [Conv] to y of [N,M,…]. Operands: x [N,C,…] and the gradient of
+// y, of its shape. Results: gradient [M,C/Group,Kernel…], of which element [m,c,k…] is the sum over n and o… of
+// dy[n,m,o…]·x[n,c',o·Strides+k·Dilations-PadsBegin…] with channel c of m's group for c', where x is zero beyond its ends; and the
+// sum of dy over all axes but the second, [M], the gradient of the bias.
+type ConvWeightGradient struct {
+	Kernel, Strides, Dilations []int64
+	PadsBegin                  []int64 // may be negative
+	Group                      int64
+}
+
+// Kind returns "ConvWeightGradient".
+func (*ConvWeightGradient) Kind() string { return "ConvWeightGradient" }
+
+// Infer implements [Op].
+func (o *ConvWeightGradient) Infer(in []TensorType) ([]TensorType, error) {
+	in, err := operands(in, "x", "dy")
+	if err != nil {
+		return nil, err
+	}
+	x, dy := in[0], in[1]
+	if err := firstError(floats.want("x", x), sameType("dy", dy, x)); err != nil {
+		return nil, err
+	}
+	if x.Rank() < 3 || x.Rank() > 5 || dy.Rank() != x.Rank() || dy.Shape[0] != x.Shape[0] {
+		return nil, fmt.Errorf("x is %v and dy %v, want 3 to 5 dimensions (batch, channels and 1 to 3 spatial axes) of the same batch", x, dy)
+	}
+	n, c, m := x.Rank()-2, x.Shape[1], dy.Shape[1]
+	if o.Group < 1 || c%o.Group != 0 || m%o.Group != 0 {
+		return nil, fmt.Errorf("attribute Group is %d, want a number that divides the %d channels of x and the %d of dy", o.Group, c, m)
+	}
+	err = firstError(perAxis("Kernel", o.Kernel, n, 0), perAxis("Strides", o.Strides, n, 1), perAxis("Dilations", o.Dilations, n, 1),
+		perAxis("PadsBegin", o.PadsBegin, n, 1-MaxTensorBytes))
+	if err != nil {
+		return nil, err
+	}
+	for i := range n {
+		reach := satAdd(satMul(max(dy.Shape[2+i]-1, 0), o.Strides[i]), satMul(max(o.Kernel[i]-1, 0), o.Dilations[i]))
+		if reach >= MostReach {
+			return nil, fmt.Errorf("spatial axis %d: strides of %d and dilations of %d spread %d elements and a kernel of %d too far apart",
+				i, o.Strides[i], o.Dilations[i], dy.Shape[2+i], o.Kernel[i])
+		}
+	}
+	return results(TensorType{x.DType, append([]int64{m, c / o.Group}, o.Kernel...)}, TensorType{x.DType, []int64{m}})
+}
+
 // wantBounds checks the limits of what is computed from x, an operand of the
 // given name.
 func wantBounds(name string, x TensorType, bounded bool, low, high float64) error {

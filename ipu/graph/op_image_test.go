@@ -12,6 +12,11 @@ func TestInferImageErrors(t *testing.T) {
 	type types = []TensorType
 	ones := []int64{1, 1}
 	zeros := []int64{0, 0}
+	gradient := func(change func(o *ConvWeightGradient)) *ConvWeightGradient {
+		o := &ConvWeightGradient{Kernel: []int64{3}, Strides: []int64{1}, Dilations: []int64{1}, PadsBegin: []int64{0}, Group: 1}
+		change(o)
+		return o
+	}
 	transposed := func(change func(o *ConvTranspose)) *ConvTranspose {
 		o := &ConvTranspose{Strides: []int64{1}, Dilations: []int64{1}, PadsBegin: []int64{0}, Output: []int64{4}, Group: 1}
 		change(o)
@@ -34,6 +39,12 @@ func TestInferImageErrors(t *testing.T) {
 		in   types
 		want string
 	}{
+		{"gradient of another batch", gradient(func(*ConvWeightGradient) {}), types{f32(2, 4, 2), f32(3, 4, 2)}, "of the same batch"},
+		{"gradient of another rank", gradient(func(*ConvWeightGradient) {}), types{f32(2, 4, 2), f32(2, 4, 2, 2)}, "want 3 to 5 dimensions"},
+		{"gradient of another type", gradient(func(*ConvWeightGradient) {}), types{f32(2, 4, 2), typ(F16, 2, 4, 2)}, "dy is f16"},
+		{"gradient's group", gradient(func(o *ConvWeightGradient) { o.Group = 3 }), types{f32(2, 3, 2), f32(2, 4, 2)}, "attribute Group is 3"},
+		{"gradient's kernel", gradient(func(o *ConvWeightGradient) { o.Kernel = []int64{-1} }), types{f32(2, 3, 2), f32(2, 4, 2)}, "attribute Kernel[0] is -1"},
+		{"gradient far apart", gradient(func(o *ConvWeightGradient) { o.Kernel = []int64{1 << 12}; o.Dilations = []int64{1 << 39} }), types{f32(2, 3, 2), f32(2, 4, 2)}, "too far apart"},
 		{"rank", transposed(func(*ConvTranspose) {}), types{f32(1, 2), w}, "x is f32[1,2], want 3 to 5 dimensions"},
 		{"group", transposed(func(o *ConvTranspose) { o.Group = 3 }), types{x, w}, "attribute Group is 3"},
 		{"channels", transposed(func(*ConvTranspose) {}), types{x, f32(3, 2, 2)}, "want 4 channels in dimension 0"},

@@ -44,6 +44,65 @@ type RNN struct {
 	BatchFirst        bool // ONNX's layout 1
 }
 
+// RecurrentGradient is the gradient of an [LSTM], [GRU] or [RNN] with ONNX's usual activations, without clip, coupled gates and
+// peepholes. Operands: X, W, R and on demand B, sequence_lens, initial_h, initial_c (of an LSTM) as there; its result Y; and on
+// demand the gradients of Y, Y_h and Y_c (of an LSTM). Results: the gradients of X, W, R, B, initial_h and initial_c (of an LSTM),
+// each optional, also of operands that are left out.
+type RecurrentGradient struct {
+	Cell       string // "lstm", "gru", "linear gru" (LinearBeforeReset), "rnn"
+	Hidden     int64
+	Direction  string // "forward", "reverse", "bidirectional"
+	BatchFirst bool   // ONNX's layout 1
+}
+
+// Forward returns the operator of which o is the gradient, nil if Cell names none.
+func (o *RecurrentGradient) Forward() Op {
+	names := map[string][]string{"lstm": {"Sigmoid", "Tanh", "Tanh"}, "gru": {"Sigmoid", "Tanh"}, "linear gru": {"Sigmoid", "Tanh"}, "rnn": {"Tanh"}}[o.Cell]
+	names = slices.Repeat(names, int((&recurrence{direction: o.Direction}).directions()))
+	zeros := make([]float64, len(names))
+	switch o.Cell {
+	case "lstm":
+		return &LSTM{Hidden: o.Hidden, Direction: o.Direction, Activations: names, ActAlpha: zeros, ActBeta: zeros, BatchFirst: o.BatchFirst}
+	case "gru", "linear gru":
+		return &GRU{Hidden: o.Hidden, Direction: o.Direction, Activations: names, ActAlpha: zeros, ActBeta: zeros, LinearBeforeReset: o.Cell != "gru", BatchFirst: o.BatchFirst}
+	case "rnn":
+		return &RNN{Hidden: o.Hidden, Direction: o.Direction, Activations: names, ActAlpha: zeros, ActBeta: zeros, BatchFirst: o.BatchFirst}
+	}
+	return nil
+}
+
+// Kind returns "RecurrentGradient".
+func (*RecurrentGradient) Kind() string { return "RecurrentGradient" }
+
+// Infer implements [Op].
+func (o *RecurrentGradient) Infer(in []TensorType) ([]TensorType, error) {
+	in, err := operands(in, "X", "W", "R", "B?", "sequence_lens?", "initial_h?", "initial_c?", "Y", "dY?", "dY_h?", "dY_c?")
+	if err != nil {
+		return nil, err
+	}
+	forward, n := o.Forward(), 7
+	if forward == nil {
+		return nil, fmt.Errorf("attribute Cell is %q, want lstm, gru, linear gru or rnn", o.Cell)
+	}
+	if o.Cell != "lstm" {
+		if n = 6; present(in[6]) || present(in[10]) {
+			return nil, fmt.Errorf("operands initial_c and dY_c are %v and %v, want none of a %s", in[6], in[10], o.Cell)
+		}
+	}
+	out, err := forward.Infer(in[:n])
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range append([]TensorType{out[0]}, out...) {
+		name := []string{"Y", "dY", "dY_h", "dY_c"}[i]
+		if err := firstError(sameType(name, in[7+i], t), wantShape(name, in[7+i], t.Shape...)); err != nil {
+			return nil, err
+		}
+	}
+	b := TensorType{in[0].DType, []int64{in[1].Shape[0], satMul(2, in[1].Shape[1])}}
+	return results(append([]TensorType{in[0], in[1], in[2], b}, out[1:]...)...)
+}
+
 // activations are the names that ONNX gives the activations of a recurrent
 // operator.
 var activations = []string{"Relu", "Tanh", "Sigmoid", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh",

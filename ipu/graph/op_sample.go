@@ -48,9 +48,15 @@ type RoiAlign struct {
 	HalfPixel     bool
 }
 
+// RoiAlignGradient is the gradient of [RoiAlign], whose attributes it has. Operands: those of RoiAlign, then dy, the gradient of
+// its result. Results: the gradients of x and of rois, of their types. Of samples that are maxima alike, the first has all of it;
+// the number of samples counts as constant where SamplingRatio is 0.
+type RoiAlignGradient RoiAlign
+
 // MaxRoiPool is ONNX's MaxRoiPool. Operands: x [N,C,H,W] and rois [R,5]
 // (image, x1, y1, x2, y2); an image that is not in x ends the run with an
-// error. Result: [R,C,Height,Width].
+// error. Results: [R,C,Height,Width], and in I64 where in all of x the first of
+// the maxima lies, -1 for cells without elements.
 type MaxRoiPool struct {
 	Height, Width int64
 	SpatialScale  float64
@@ -139,6 +145,25 @@ func roiPool(x, rois TensorType, columns, height, width int64, scale float64) (T
 	return TensorType{x.DType, []int64{rois.Shape[0], x.Shape[1], height, width}}, nil
 }
 
+// Kind returns "RoiAlignGradient".
+func (*RoiAlignGradient) Kind() string { return "RoiAlignGradient" }
+
+// Infer implements [Op].
+func (o *RoiAlignGradient) Infer(in []TensorType) ([]TensorType, error) {
+	in, err := operands(in, "x", "rois", "images", "dy")
+	if err != nil {
+		return nil, err
+	}
+	y, err := (*RoiAlign)(o).Infer(in[:3])
+	if err != nil {
+		return nil, err
+	}
+	if !in[3].Equal(y[0]) {
+		return nil, fmt.Errorf("dy is %v, want the type of the result of RoiAlign, %v", in[3], y[0])
+	}
+	return results(in[0], in[1])
+}
+
 // Kind returns "MaxRoiPool".
 func (*MaxRoiPool) Kind() string { return "MaxRoiPool" }
 
@@ -152,5 +177,5 @@ func (o *MaxRoiPool) Infer(in []TensorType) ([]TensorType, error) {
 	if err != nil {
 		return nil, err
 	}
-	return results(out)
+	return results(out, TensorType{I64, out.Shape})
 }

@@ -42,6 +42,11 @@ var Passes = []Pass{
 type OptimizeOptions struct {
 	// Disabled names passes that are left out.
 	Disabled []string
+	// Held are local tensors that the passes before "bounds" take for read once more, as if programs returned them
+	// where the graph that writes them has run. These passes join operators whose results inside nobody else reads, and
+	// what is joined rounds otherwise: what a training step reads on its way back is to be held though it be computed
+	// again, so that the way there has the same bits. The passes after them change no bits.
+	Held []graph.TensorID
 	// Load is the program that sets the weights, and that the host runs before
 	// any other and again whenever it changes a weight; nil if there is none.
 	// What depends on weights alone is computed at its end.
@@ -95,7 +100,11 @@ func OptimizeContext(ctx context.Context, e *graph.Executable, o OptimizeOptions
 		return fmt.Errorf("optimise executable %q: %w", e.Name, err)
 	}
 	var reports []graph.PassReport
+	let := hold(e, o.Held)
 	for _, p := range Passes {
+		if p.Name == heldUntil {
+			let()
+		}
 		if slices.Contains(o.Disabled, p.Name) {
 			continue
 		}

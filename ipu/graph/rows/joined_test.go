@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/dump"
 )
 
 // joinedPair has two inputs in one stream, of which the body of a loop reads both.
@@ -32,10 +33,10 @@ func joinedPair(t *testing.T, also func(b *graph.Builder, x graph.TensorID)) *gr
 // TestUnjoined takes a joined stream apart, and leaves what something else reads whole.
 func TestUnjoined(t *testing.T) {
 	e := joinedPair(t, nil)
-	before := e.String()
+	before := dump.String(e)
 	apart := unjoined(e)
 	require.NoError(t, graph.Verify(apart))
-	require.Equal(t, before, e.String())
+	require.Equal(t, before, dump.String(e))
 	body := apart.Programs[0].Steps[0].Body
 	require.Len(t, body, 4)
 	require.Equal(t, []string{"in", "out", "h2d_p", "h2d_q"}, []string{apart.Streams[0].Handle, apart.Streams[1].Handle, apart.Streams[body[0].Stream].Handle, apart.Streams[body[1].Stream].Handle})

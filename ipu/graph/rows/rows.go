@@ -82,7 +82,7 @@ func (f *Finding) Error() string {
 // from run to run. Otherwise the error is a [*Finding], the first there is. With one row
 // there is nothing to mix, but something may be kept.
 //
-// e is to be verified, as what [graph.Decode] and [graph.Builder] return is.
+// e is to be verified, as what [encoding.Decode] and [graph.Builder] return is.
 func Independent(e *graph.Executable, program int, n int64, axes map[string]int) error {
 	fs, err := Findings(e, program, n, axes)
 	if err == nil && len(fs) > 0 {

@@ -15,19 +15,19 @@ type rule func(*node)
 // nothing that it computes is proven. The one to start from is whole: rows that reach the
 // operator are mixed.
 var rules = map[string]rule{
-	"ArgMax": ruleArgMax, "Assert": ruleAssert, "Attention": ruleAttention, "AveragePool": rulePool, "BatchNorm": ruleBatchNorm,
+	"ArgMax": ruleArgMax, "Assert": ruleAssert, "AssertLabels": ruleAssert, "Attention": ruleAttention, "AttentionGradient": whole, "AveragePool": rulePool, "BatchNorm": ruleBatchNorm,
 	"Binary": elementwise, "BitCast": elementwise, "Bitwise": elementwise, "Cast": elementwise, "Clip": elementwise, "Col2Im": ruleCol2Im,
-	"Concat": ruleConcat, "Conv": ruleConv, "ConvTranspose": ruleConvTranspose, "Cumulate": ruleCumulate, "DFT": ruleDFT,
+	"Concat": ruleConcat, "Conv": ruleConv, "ConvTranspose": ruleConvTranspose, "ConvWeightGradient": whole, "Cumulate": ruleCumulate, "DFT": ruleDFT,
 	"DeformConv": ruleDeformConv, "Dequantize": ruleQuantize, "Det": ruleDet, "Expand": elementwise, "Field": whole, "GRU": ruleRecurrent,
-	"Gather": ruleGather, "GatherElements": ruleGatherElements, "GatherND": ruleGatherND, "Gemm": ruleGemm, "GridSample": ruleGridSample,
+	"Gather": ruleGather, "GatherElements": ruleGatherElements, "GatherND": ruleGatherND, "Gemm": ruleGemm, "Gradient": whole, "GridSample": ruleGridSample,
 	"GroupNorm": ruleGroupNorm, "IntegerConv": ruleConv, "IntegerMatMul": ruleMatMul, "LRN": ruleLRN, "LSTM": ruleRecurrent,
 	"LayerNorm": ruleNorm, "LinearAttention": ruleLinearAttention, "LpPool": rulePool, "MatMul": ruleMatMul,
 	"MaxPool": rulePool, "MaxRoiPool": ruleRoi, "MaxUnpool": ruleMaxUnpool, "Mod": elementwise,
 	"NonMaxSuppression": whole, "NonZero": whole, "OneHot": ruleOneHot, "Pad": rulePad,
-	"Pointwise": elementwise, "Quantize": ruleQuantize, "RMSNorm": ruleNorm, "RNN": ruleRecurrent, "Reduce": ruleReduce,
-	"Reshape": ruleReshape, "Resize": ruleResize, "RoiAlign": ruleRoi, "ScatterElements": ruleScatterElements,
+	"Pointwise": elementwise, "Quantize": ruleQuantize, "RMSNorm": ruleNorm, "RNN": ruleRecurrent, "Random": whole, "RecurrentGradient": whole, "Reduce": ruleReduce,
+	"Reshape": ruleReshape, "Resize": ruleResize, "RoiAlign": ruleRoi, "RoiAlignGradient": whole, "ScatterElements": ruleScatterElements,
 	"ScatterND": ruleScatterND, "Slice": ruleSlice, "Softmax": ruleSoftmax, "TfIdf": ruleTfIdf, "TopK": ruleTopK,
-	"Transpose": ruleTranspose, "Unary": elementwise, "Unique": whole, "ViewedAttention": ruleViewedAttention, "Where": elementwise,
+	"Transpose": ruleTranspose, "Unary": elementwise, "Unique": whole, "Update": whole, "ViewedAttention": ruleViewedAttention, "Where": elementwise,
 }
 
 func init() {

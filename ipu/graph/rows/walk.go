@@ -377,11 +377,22 @@ func ruleLoop(n *node) {
 	a.decided = outer
 }
 
+// checked says what an operator without results checks.
+func checked(op graph.Op) string {
+	switch o := op.(type) {
+	case *graph.Assert:
+		return o.Message
+	case *graph.AssertLabels:
+		return fmt.Sprintf("labels are from 0 to %d", o.Classes-1)
+	}
+	return op.Kind()
+}
+
 // ruleAssert: a condition of rows is for the run as a whole.
 func ruleAssert(n *node) {
 	if n.in[0].kind == mixed {
-		n.a.tell(n.fault(Refuses, "it ends the run for all rows by what is in some of them: %s", n.Op.(*graph.Assert).Message))
+		n.a.tell(n.fault(Refuses, "it ends the run for all rows by what is in some of them: %s", checked(n.Op)))
 	} else if n.a.decided != nil {
-		n.a.tell(n.fault(Refuses, "whether it checks something follows from rows: %s", n.Op.(*graph.Assert).Message))
+		n.a.tell(n.fault(Refuses, "whether it checks something follows from rows: %s", checked(n.Op)))
 	}
 }

@@ -114,6 +114,15 @@ func pooling(cost int64, kernel func(graph.Op) []int64) workOf {
 	}
 }
 
+// regions adds the work of a RoiAlign of x to y, at cost for each sample.
+func (s *workSum) regions(cost int64, o *graph.RoiAlign, x, y graph.TensorType) {
+	down, across := o.SamplingRatio, o.SamplingRatio
+	if o.SamplingRatio == 0 { // as many as there are elements
+		down, across = x.Shape[2]+4, x.Shape[3]+4
+	}
+	s.add(cost, size(y), down, across)
+}
+
 // recurrentWork is that of each element of a sequence with the weights W and
 // each state with R, and of the activations of the gates.
 func recurrentWork(s *workSum, _ graph.Op, in, _ []graph.TensorType) {
@@ -126,14 +135,14 @@ func recurrentWork(s *workSum, _ graph.Op, in, _ []graph.TensorType) {
 
 // declaredWork lists the work of all operators.
 var declaredWork = map[string]workOf{
-	"ArgMax": perElement(workSimple), "Assert": perElement(0), "BatchNorm": perElement(workSimple), "Binary": perElement(workFunction), "BitCast": perElement(workMove),
+	"ArgMax": perElement(workSimple), "Assert": perElement(0), "AssertLabels": perElement(workSimple), "BatchNorm": perElement(workSimple), "Binary": perElement(workFunction), "BitCast": perElement(workMove),
 	"Bitwise": perElement(workSimple), "Cast": perElement(workSimple), "Clip": perElement(workSimple), "Col2Im": perElement(workSimple),
 	"Concat": perElement(workMove), "Cumulate": perElement(workSimple), "Dequantize": perElement(workFunction), "Expand": perElement(workMove), "Field": perElement(workMove),
 	"Gather": perElement(workMove), "GatherElements": perElement(workSimple), "GatherND": perElement(workSimple), "GroupNorm": perElement(workFunction),
 	"If": perElement(0), "LayerNorm": perElement(workFunction), "Loop": perElement(0), "MaxUnpool": perElement(workSimple),
 	"Mod": perElement(workFunction), "OneHot": perElement(workSimple), "Pad": perElement(workSimple), "Quantize": perElement(workFunction),
-	"RMSNorm": perElement(workFunction), "Reduce": perElement(workFunction), "Reshape": perElement(workMove), "Slice": perElement(workMove),
-	"Softmax": perElement(workFunction), "Transpose": perElement(workSimple), "Unary": perElement(workFunction), "Where": perElement(workSimple),
+	"RMSNorm": perElement(workFunction), "Random": perElement(4 * workFunction), "Reduce": perElement(workFunction), "Reshape": perElement(workMove), "Slice": perElement(workMove),
+	"Softmax": perElement(workFunction), "Transpose": perElement(workSimple), "Unary": perElement(workFunction), "Update": perElement(2 * workFunction), "Where": perElement(workSimple),
 
 	"ScatterElements": func(s *workSum, _ graph.Op, in, _ []graph.TensorType) { s.add(2*workSimple, size(in[1])) },
 	"ScatterND":       func(s *workSum, _ graph.Op, in, _ []graph.TensorType) { s.add(2*workSimple, size(in[2])) },
@@ -160,9 +169,19 @@ var declaredWork = map[string]workOf{
 	// Every element of x goes with a kernel for each output channel.
 	"ConvTranspose": func(s *workSum, _ graph.Op, in, _ []graph.TensorType) { s.add(size(in[0]), product(in[1].Shape[1:])) },
 
+	// Every weight is the sum of a product for each element of its output channel; so is, without products, the bias.
+	"ConvWeightGradient": func(s *workSum, _ graph.Op, in, out []graph.TensorType) {
+		s.add(size(out[0]), in[1].Shape[0], product(in[1].Shape[2:]))
+		s.add(size(in[1]))
+	},
+
 	"MaxPool":     pooling(1, func(op graph.Op) []int64 { return op.(*graph.MaxPool).Kernel }),
 	"AveragePool": pooling(1, func(op graph.Op) []int64 { return op.(*graph.AveragePool).Kernel }),
 	"LpPool":      pooling(workFunction, func(op graph.Op) []int64 { return op.(*graph.LpPool).Kernel }),
+	"Gradient": func(s *workSum, op graph.Op, in, _ []graph.TensorType) {
+		s.add(2*workSimple, size(in[0]), product(op.(*graph.Gradient).Kernel))
+		s.add(workFunction, size(in[1]))
+	},
 	"LRN": func(s *workSum, op graph.Op, in, out []graph.TensorType) {
 		s.add(size(out[0]), min(op.(*graph.LRN).Size, in[0].Shape[1]))
 		s.add(workFunction, size(out[0]))
@@ -177,12 +196,12 @@ var declaredWork = map[string]workOf{
 		s.add(near, size(out[0]))
 	},
 	"RoiAlign": func(s *workSum, op graph.Op, in, out []graph.TensorType) {
-		o := op.(*graph.RoiAlign)
-		down, across := o.SamplingRatio, o.SamplingRatio
-		if o.SamplingRatio == 0 { // as many as there are elements
-			down, across = in[0].Shape[2]+4, in[0].Shape[3]+4
-		}
-		s.add(workSimple, size(out[0]), down, across)
+		s.regions(workSimple, op.(*graph.RoiAlign), in[0], out[0])
+	},
+	"RoiAlignGradient": func(s *workSum, op graph.Op, in, _ []graph.TensorType) {
+		o := graph.RoiAlign(*op.(*graph.RoiAlignGradient))
+		s.add(workSimple, size(in[0]))
+		s.regions(8*workSimple, &o, in[0], in[3])
 	},
 	"MaxRoiPool": func(s *workSum, op graph.Op, in, out []graph.TensorType) {
 		o := op.(*graph.MaxRoiPool)
@@ -190,6 +209,11 @@ var declaredWork = map[string]workOf{
 	},
 
 	"LSTM": recurrentWork, "GRU": recurrentWork, "RNN": recurrentWork,
+	"RecurrentGradient": func(s *workSum, op graph.Op, in, out []graph.TensorType) { // the gates again, and two products for each of theirs
+		for range 3 {
+			recurrentWork(s, op, in, out)
+		}
+	},
 
 	"Attention": func(s *workSum, op graph.Op, in, out []graph.TensorType) { // the scores, their softmax and what they weigh
 		q, k := in[0], in[1]
@@ -197,6 +221,13 @@ var declaredWork = map[string]workOf{
 		s.add(size(q), cols)
 		s.add(workFunction, q.Shape[0], op.(*graph.Attention).Heads, rows, cols)
 		s.add(size(out[0]), cols)
+	},
+	"AttentionGradient": func(s *workSum, op graph.Op, in, _ []graph.TensorType) { // the scores again, and two products for each of theirs
+		q, k := in[0], in[1]
+		rows, cols := q.Shape[q.Rank()-2], k.Shape[k.Rank()-2]
+		s.add(3, size(q), cols)
+		s.add(workFunction, q.Shape[0], op.(*graph.AttentionGradient).Heads, rows, cols)
+		s.add(2, size(in[5]), cols)
 	},
 	"ViewedAttention": func(s *workSum, op graph.Op, _, _ []graph.TensorType) {
 		o := op.(*graph.ViewedAttention)
