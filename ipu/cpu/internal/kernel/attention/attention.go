@@ -208,11 +208,9 @@ func (k *attention[T]) Run(p tensor.Pool, in, out [][]byte, scratch []byte) erro
 	} else {
 		t.biasData = tensor.View[T](tensor.Memory(in, 3))
 	}
-	for b, n := range t.lengths {
-		if n < 0 || n > int64(k.cols) {
-			t.attentionRun = attentionRun[T]{}
-			return fmt.Errorf("lengths[%d] is %d, want 0 to %d, the elements of K's sequences", b, n, k.cols)
-		}
+	if err := t.checkLengths(); err != nil {
+		t.attentionRun = attentionRun[T]{}
+		return err
 	}
 	t.blocks = (k.rows + k.block - 1) / k.block
 	units := k.heads * t.blocks
@@ -231,6 +229,16 @@ func (k *attention[T]) Run(p tensor.Pool, in, out [][]byte, scratch []byte) erro
 		}
 	}
 	t.attentionRun = attentionRun[T]{}
+	return nil
+}
+
+// checkLengths refuses lengths beyond K's sequences.
+func (t *attentionRun[T]) checkLengths() error {
+	for b, n := range t.lengths {
+		if n < 0 || n > int64(t.cols) {
+			return fmt.Errorf("lengths[%d] is %d, want 0 to %d, the elements of K's sequences", b, n, t.cols)
+		}
+	}
 	return nil
 }
 
@@ -353,6 +361,12 @@ func (t *attentionRun[T]) probabilities(h, i int, s []T) {
 		softcap(s, t.softcap)
 	}
 	t.keep(graph.ScoresCapped, h, i, s)
+	t.hideAndNormalise(h, i, s)
+	t.keep(graph.ScoresProbabilities, h, i, s)
+}
+
+// hideAndNormalise adds the bias to the scores of one row, hides what it does not look at, and turns them into probabilities.
+func (t *attentionRun[T]) hideAndNormalise(h, i int, s []T) {
 	n := min(t.seen(h, i), len(s))
 	look := n > 0
 	if t.hasBias {
@@ -368,7 +382,6 @@ func (t *attentionRun[T]) probabilities(h, i int, s []T) {
 	} else {
 		clear(s)
 	}
-	t.keep(graph.ScoresProbabilities, h, i, s)
 }
 
 // keep writes row i of the scores if they are wanted as they are now.

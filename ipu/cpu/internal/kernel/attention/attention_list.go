@@ -10,10 +10,13 @@ var Kernels = map[string]tensor.Binder{
 	"Attention":       vec.Widened(bindAttention),
 	"ViewedAttention": bindViewedAttention,
 	"LinearAttention": vec.Widened(bindLinearAttention),
+
+	"AttentionGradient": vec.Widened(bindAttentionGradient),
 }
 
 // Tables declares the tables of their kernels.
 var Tables = map[string]tensor.Declared{
-	"Attention":       attentionTableBytes,
-	"ViewedAttention": viewedAttentionTableBytes,
+	"Attention":         attentionTableBytes,
+	"AttentionGradient": attentionGradientTableBytes,
+	"ViewedAttention":   viewedAttentionTableBytes,
 }

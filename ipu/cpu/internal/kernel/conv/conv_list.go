@@ -7,14 +7,16 @@ import (
 
 // Kernels are the binders of the operators on convolutions.
 var Kernels = map[string]tensor.Binder{
-	"Conv":          vec.Widened(bindConv),
-	"ConvTranspose": vec.Widened(bindConvTranspose),
-	"DeformConv":    vec.Widened(bindDeformConv),
+	"Conv":               vec.Widened(bindConv),
+	"ConvWeightGradient": vec.Widened(bindConvWeightGradient),
+	"ConvTranspose":      vec.Widened(bindConvTranspose),
+	"DeformConv":         vec.Widened(bindDeformConv),
 }
 
 // Tables declares the tables of their kernels.
 var Tables = map[string]tensor.Declared{
-	"Conv":          ConvTableBytes,
-	"ConvTranspose": convTransposeTableBytes,
-	"DeformConv":    ConvTableBytes,
+	"Conv":               ConvTableBytes,
+	"ConvWeightGradient": convWeightTableBytes,
+	"ConvTranspose":      convTransposeTableBytes,
+	"DeformConv":         ConvTableBytes,
 }

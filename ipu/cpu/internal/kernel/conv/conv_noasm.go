@@ -7,3 +7,5 @@ import "github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 func newVectorConv[T tensor.Float](ConvShape) tensor.Kernel { return nil }
 
 func newDepthwise[T tensor.Float](ConvShape) tensor.Kernel { return nil }
+
+func newVectorConvWeights(ConvShape) tensor.Kernel { return nil }

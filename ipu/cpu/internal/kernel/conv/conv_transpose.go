@@ -24,6 +24,9 @@ func bindConvTranspose(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, 
 	}
 	switch in[0].DType {
 	case graph.F32:
+		if k := newPhased[float32](s); k != nil {
+			return k, nil
+		}
 		return newConvTranspose[float32](s), nil
 	case graph.F64:
 		return newConvTranspose[float64](s), nil

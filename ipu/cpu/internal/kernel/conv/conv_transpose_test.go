@@ -84,10 +84,12 @@ func TestConvTransposeInBands(t *testing.T) {
 	in := []graph.TensorType{{DType: graph.F32, Shape: []int64{1, 5, 33, 33}}, {DType: graph.F32, Shape: []int64{5, 1, 5, 4}}}
 	src := &kerneltest.Source{R: kerneltest.Seeded(1)}
 	runPacked(t, op, in, [][]byte{src.Tensor(in[0]), src.Tensor(in[1])})
-	k, err := newKernel(op, in, []graph.TensorType{{DType: graph.F32, Shape: []int64{1, 1, 97, 100}}})
+	in = []graph.TensorType{{DType: graph.F64, Shape: in[0].Shape}, {DType: graph.F64, Shape: in[1].Shape}}
+	runPacked(t, op, in, [][]byte{src.Tensor(in[0]), src.Tensor(in[1])})
+	k, err := newKernel(op, in, []graph.TensorType{{DType: graph.F64, Shape: []int64{1, 1, 97, 100}}})
 	require.NoError(t, err)
-	c := k.(*convTranspose[float32])
-	task := convTransposeTask[float32]{convTranspose: c}
+	c := k.(*convTranspose[float64])
+	task := convTransposeTask[float64]{convTranspose: c}
 	task.divide(4)
 	require.Greater(t, task.bands, 1)
 }

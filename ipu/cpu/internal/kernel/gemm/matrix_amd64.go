@@ -19,9 +19,25 @@ const (
 // they are copied so that they don't share the cache's sets.
 const padding = 16
 
-// packedRows is the most rows of A for which reading an unpacked B in place
-// is quicker than copying it into panels.
-const packedRows = 24
+// The most rows of A for which reading an unpacked B in place is quicker than copying it into
+// panels: tiles of AVX-512 are two cache lines wide, which is enough wherever the next row of B lies; those of
+// AVX2 are one, and rows of B that are a multiple of a page apart, or a transposed A, leave them too few sets of the cache.
+const (
+	packedRows  = 256
+	packedFew   = 24
+	nearBytes   = 256 << 10 // of B, which many rows of A find in the second-level cache
+	pageNumbers = 1024
+)
+
+// readsInPlace reports whether B's rows are read where they lie, although they are not packed.
+func (v *vectorProduct) readsInPlace() bool {
+	most := packedRows
+	if v.path == tensor.PathAVX2 && (v.b.Row%pageNumbers == 0 || v.a.Col != 1) {
+		most = packedFew
+	}
+	near := v.path == tensor.PathAVX512 && 4*v.k*v.n <= nearBytes
+	return v.b.Col == 1 && (v.m <= most || near)
+}
 
 // tiny is the most multiply-adds of a product that take less time one by one
 // than it takes to prepare the loops for vectors.
@@ -62,7 +78,7 @@ func vectorized[T tensor.Number](t *product[T]) tensor.Kernel {
 	v.depth = ((v.k+blocks-1)/blocks + 7) &^ 7
 	if v.method == byPanels {
 		v.copyA = v.a.Col == 1 && v.a.Row%1024 == 0 && v.m > FewRows(v.path) && v.n >= copiedColumns
-		v.copyB = v.b.Col != 1 || v.m > packedRows
+		v.copyB = !v.readsInPlace()
 	}
 	return v
 }

@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -45,9 +46,13 @@ func (n Threads) RunRounds(t tensor.RoundTask, rounds, items int) {
 	}
 }
 
-// Main runs all tests of a package.
+// Main runs all tests of a package. Under the race detector properties are tried a third as often, unless a flag says
+// otherwise: each try there looks at every element of what workers share.
 func Main(m *testing.M) {
 	tensor.Grain = 64 // so that tensors of a few hundred elements are cut
+	if raceEnabled {
+		flag.Set("rapid.checks", "35")
+	}
 	os.Exit(m.Run())
 }
 

@@ -995,3 +995,361 @@ tail12:
 done10:
 	VZEROUPPER
 	RET
+
+// func lstmBackAVX2(i *float32, o *float32, f *float32, u *float32, dc *float32, c *float32, dh *float32, b *float32, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·lstmBackAVX2(SB), NOSPLIT, $0-72
+	MOVQ i+0(FP), AX
+	MOVQ o+8(FP), CX
+	MOVQ f+16(FP), DX
+	MOVQ u+24(FP), BX
+	MOVQ dc+32(FP), SI
+	MOVQ c+40(FP), DI
+	MOVQ dh+48(FP), R8
+	MOVQ b+56(FP), R9
+	MOVQ n+64(FP), R10
+	XORQ R11, R11
+	SUBQ $0x08, R10
+	JL   tail15
+
+loop14:
+	VMOVUPS      (DI)(R11*1), Y0
+	VMOVUPS      (R8)(R11*1), Y1
+	VMOVUPS      (SI)(R11*1), Y2
+	VMOVUPS      (AX)(R11*1), Y3
+	VMOVUPS      (CX)(R11*1), Y4
+	VMOVUPS      (DX)(R11*1), Y5
+	VMOVUPS      (BX)(R11*1), Y6
+	VMOVUPS      (R9)(R11*1), Y7
+	VORPS        lanes<>+64(SB), Y0, Y8
+	VADDPS       Y8, Y8, Y8
+	VMOVUPS      lanes<>+512(SB), Y9
+	VMAXPS       Y8, Y9, Y8
+	VMOVUPS      lanes<>+160(SB), Y9
+	VFMADD213PS  lanes<>+192(SB), Y8, Y9
+	VSUBPS       lanes<>+192(SB), Y9, Y10
+	VMOVAPS      Y8, Y8
+	VFNMADD231PS lanes<>+224(SB), Y10, Y8
+	VFNMADD231PS lanes<>+256(SB), Y10, Y8
+	VMOVUPS      lanes<>+288(SB), Y10
+	VFMADD213PS  lanes<>+320(SB), Y8, Y10
+	VFMADD213PS  lanes<>+352(SB), Y8, Y10
+	VFMADD213PS  lanes<>+384(SB), Y8, Y10
+	VFMADD213PS  lanes<>+416(SB), Y8, Y10
+	VMULPS       Y8, Y8, Y11
+	VFMADD213PS  Y8, Y11, Y10
+	VPSLLD       $0x17, Y9, Y8
+	VSUBPS       lanes<>+448(SB), Y8, Y9
+	VFMADD213PS  Y9, Y8, Y10
+	VADDPS       lanes<>+544(SB), Y10, Y8
+	VDIVPS       Y8, Y10, Y8
+	VANDPS       lanes<>+576(SB), Y8, Y8
+	VANDPS       lanes<>+64(SB), Y0, Y0
+	VORPS        Y0, Y8, Y0
+	VMULPS       Y0, Y1, Y8
+	VMULPS       Y4, Y1, Y1
+	VMOVUPS      lanes<>+448(SB), Y9
+	VMULPS       Y0, Y0, Y0
+	VSUBPS       Y0, Y9, Y0
+	VFMADD213PS  Y2, Y0, Y1
+	VMULPS       Y4, Y4, Y0
+	VSUBPS       Y0, Y4, Y0
+	VMULPS       Y0, Y8, Y0
+	VMULPS       Y6, Y1, Y2
+	VMULPS       Y3, Y3, Y4
+	VSUBPS       Y4, Y3, Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y7, Y1, Y4
+	VMULPS       Y5, Y5, Y7
+	VSUBPS       Y7, Y5, Y7
+	VMULPS       Y7, Y4, Y4
+	VMULPS       Y3, Y1, Y3
+	VMOVUPS      lanes<>+448(SB), Y7
+	VMULPS       Y6, Y6, Y6
+	VSUBPS       Y6, Y7, Y6
+	VMULPS       Y6, Y3, Y3
+	VMULPS       Y5, Y1, Y1
+	VMOVUPS      Y2, (AX)(R11*1)
+	VMOVUPS      Y0, (CX)(R11*1)
+	VMOVUPS      Y4, (DX)(R11*1)
+	VMOVUPS      Y3, (BX)(R11*1)
+	VMOVUPS      Y1, (SI)(R11*1)
+	ADDQ         $+32, R11
+	SUBQ         $0x08, R10
+	JGE          loop14
+
+tail15:
+	ADDQ         $0x08, R10
+	JZ           done13
+	LEAQ         lanes<>+32(SB), R12
+	NEGQ         R10
+	VMOVUPS      (R12)(R10*4), Y0
+	VMASKMOVPS   (DI)(R11*1), Y0, Y1
+	VMASKMOVPS   (R8)(R11*1), Y0, Y2
+	VMASKMOVPS   (SI)(R11*1), Y0, Y3
+	VMASKMOVPS   (AX)(R11*1), Y0, Y4
+	VMASKMOVPS   (CX)(R11*1), Y0, Y5
+	VMASKMOVPS   (DX)(R11*1), Y0, Y6
+	VMASKMOVPS   (BX)(R11*1), Y0, Y7
+	VMASKMOVPS   (R9)(R11*1), Y0, Y8
+	VORPS        lanes<>+64(SB), Y1, Y9
+	VADDPS       Y9, Y9, Y9
+	VMOVUPS      lanes<>+512(SB), Y10
+	VMAXPS       Y9, Y10, Y9
+	VMOVUPS      lanes<>+160(SB), Y10
+	VFMADD213PS  lanes<>+192(SB), Y9, Y10
+	VSUBPS       lanes<>+192(SB), Y10, Y11
+	VMOVAPS      Y9, Y9
+	VFNMADD231PS lanes<>+224(SB), Y11, Y9
+	VFNMADD231PS lanes<>+256(SB), Y11, Y9
+	VMOVUPS      lanes<>+288(SB), Y11
+	VFMADD213PS  lanes<>+320(SB), Y9, Y11
+	VFMADD213PS  lanes<>+352(SB), Y9, Y11
+	VFMADD213PS  lanes<>+384(SB), Y9, Y11
+	VFMADD213PS  lanes<>+416(SB), Y9, Y11
+	VMULPS       Y9, Y9, Y12
+	VFMADD213PS  Y9, Y12, Y11
+	VPSLLD       $0x17, Y10, Y9
+	VSUBPS       lanes<>+448(SB), Y9, Y10
+	VFMADD213PS  Y10, Y9, Y11
+	VADDPS       lanes<>+544(SB), Y11, Y9
+	VDIVPS       Y9, Y11, Y9
+	VANDPS       lanes<>+576(SB), Y9, Y9
+	VANDPS       lanes<>+64(SB), Y1, Y1
+	VORPS        Y1, Y9, Y1
+	VMULPS       Y1, Y2, Y9
+	VMULPS       Y5, Y2, Y2
+	VMOVUPS      lanes<>+448(SB), Y10
+	VMULPS       Y1, Y1, Y1
+	VSUBPS       Y1, Y10, Y1
+	VFMADD213PS  Y3, Y1, Y2
+	VMULPS       Y5, Y5, Y1
+	VSUBPS       Y1, Y5, Y1
+	VMULPS       Y1, Y9, Y1
+	VMULPS       Y7, Y2, Y3
+	VMULPS       Y4, Y4, Y5
+	VSUBPS       Y5, Y4, Y5
+	VMULPS       Y5, Y3, Y3
+	VMULPS       Y8, Y2, Y5
+	VMULPS       Y6, Y6, Y8
+	VSUBPS       Y8, Y6, Y8
+	VMULPS       Y8, Y5, Y5
+	VMULPS       Y4, Y2, Y4
+	VMOVUPS      lanes<>+448(SB), Y8
+	VMULPS       Y7, Y7, Y7
+	VSUBPS       Y7, Y8, Y7
+	VMULPS       Y7, Y4, Y4
+	VMULPS       Y6, Y2, Y2
+	VMASKMOVPS   Y3, Y0, (AX)(R11*1)
+	VMASKMOVPS   Y1, Y0, (CX)(R11*1)
+	VMASKMOVPS   Y5, Y0, (DX)(R11*1)
+	VMASKMOVPS   Y4, Y0, (BX)(R11*1)
+	VMASKMOVPS   Y2, Y0, (SI)(R11*1)
+
+done13:
+	VZEROUPPER
+	RET
+
+// func gruBackAVX2(z *float32, u *float32, dh *float32, h *float32, n int)
+// Requires: AVX
+TEXT ·gruBackAVX2(SB), NOSPLIT, $0-40
+	MOVQ    z+0(FP), AX
+	MOVQ    u+8(FP), CX
+	MOVQ    dh+16(FP), DX
+	MOVQ    h+24(FP), BX
+	MOVQ    n+32(FP), SI
+	VMOVUPS lanes<>+448(SB), Y0
+	XORQ    DI, DI
+	SUBQ    $0x08, SI
+	JL      tail18
+
+loop17:
+	VMOVUPS (AX)(DI*1), Y1
+	VMOVUPS (CX)(DI*1), Y2
+	VMOVUPS (DX)(DI*1), Y3
+	VMOVUPS (BX)(DI*1), Y4
+	VMULPS  Y1, Y3, Y5
+	VSUBPS  Y5, Y3, Y6
+	VMOVUPS Y0, Y7
+	VMULPS  Y2, Y2, Y8
+	VSUBPS  Y8, Y7, Y7
+	VMULPS  Y7, Y6, Y6
+	VSUBPS  Y2, Y4, Y2
+	VMULPS  Y2, Y3, Y2
+	VMULPS  Y1, Y1, Y3
+	VSUBPS  Y3, Y1, Y1
+	VMULPS  Y1, Y2, Y1
+	VMOVUPS Y1, (AX)(DI*1)
+	VMOVUPS Y6, (CX)(DI*1)
+	VMOVUPS Y5, (DX)(DI*1)
+	ADDQ    $+32, DI
+	SUBQ    $0x08, SI
+	JGE     loop17
+
+tail18:
+	ADDQ       $0x08, SI
+	JZ         done16
+	LEAQ       lanes<>+32(SB), R8
+	NEGQ       SI
+	VMOVUPS    (R8)(SI*4), Y1
+	VMASKMOVPS (AX)(DI*1), Y1, Y2
+	VMASKMOVPS (CX)(DI*1), Y1, Y3
+	VMASKMOVPS (DX)(DI*1), Y1, Y4
+	VMASKMOVPS (BX)(DI*1), Y1, Y5
+	VMULPS     Y2, Y4, Y6
+	VSUBPS     Y6, Y4, Y7
+	VMOVUPS    Y0, Y0
+	VMULPS     Y3, Y3, Y8
+	VSUBPS     Y8, Y0, Y0
+	VMULPS     Y0, Y7, Y0
+	VSUBPS     Y3, Y5, Y3
+	VMULPS     Y3, Y4, Y3
+	VMULPS     Y2, Y2, Y4
+	VSUBPS     Y4, Y2, Y2
+	VMULPS     Y2, Y3, Y2
+	VMASKMOVPS Y2, Y1, (AX)(DI*1)
+	VMASKMOVPS Y0, Y1, (CX)(DI*1)
+	VMASKMOVPS Y6, Y1, (DX)(DI*1)
+
+done16:
+	VZEROUPPER
+	RET
+
+// func resetBackAVX2(r *float32, dh *float32, h *float32, d *float32, n int)
+// Requires: AVX, FMA3
+TEXT ·resetBackAVX2(SB), NOSPLIT, $0-40
+	MOVQ r+0(FP), AX
+	MOVQ dh+8(FP), CX
+	MOVQ h+16(FP), DX
+	MOVQ d+24(FP), BX
+	MOVQ n+32(FP), SI
+	XORQ DI, DI
+	SUBQ $0x08, SI
+	JL   tail21
+
+loop20:
+	VMOVUPS     (AX)(DI*1), Y0
+	VMOVUPS     (CX)(DI*1), Y1
+	VMOVUPS     (DX)(DI*1), Y2
+	VMOVUPS     (BX)(DI*1), Y3
+	VMULPS      Y2, Y3, Y2
+	VMULPS      Y0, Y0, Y4
+	VSUBPS      Y4, Y0, Y4
+	VMULPS      Y4, Y2, Y2
+	VFMADD213PS Y1, Y0, Y3
+	VMOVUPS     Y2, (AX)(DI*1)
+	VMOVUPS     Y3, (CX)(DI*1)
+	ADDQ        $+32, DI
+	SUBQ        $0x08, SI
+	JGE         loop20
+
+tail21:
+	ADDQ        $0x08, SI
+	JZ          done19
+	LEAQ        lanes<>+32(SB), R8
+	NEGQ        SI
+	VMOVUPS     (R8)(SI*4), Y0
+	VMASKMOVPS  (AX)(DI*1), Y0, Y1
+	VMASKMOVPS  (CX)(DI*1), Y0, Y2
+	VMASKMOVPS  (DX)(DI*1), Y0, Y3
+	VMASKMOVPS  (BX)(DI*1), Y0, Y4
+	VMULPS      Y3, Y4, Y3
+	VMULPS      Y1, Y1, Y5
+	VSUBPS      Y5, Y1, Y5
+	VMULPS      Y5, Y3, Y3
+	VFMADD213PS Y2, Y1, Y4
+	VMASKMOVPS  Y3, Y0, (AX)(DI*1)
+	VMASKMOVPS  Y4, Y0, (CX)(DI*1)
+
+done19:
+	VZEROUPPER
+	RET
+
+// func linearBackAVX2(r *float32, q *float32, du *float32, n int)
+// Requires: AVX
+TEXT ·linearBackAVX2(SB), NOSPLIT, $0-32
+	MOVQ r+0(FP), AX
+	MOVQ q+8(FP), CX
+	MOVQ du+16(FP), DX
+	MOVQ n+24(FP), BX
+	XORQ SI, SI
+	SUBQ $0x08, BX
+	JL   tail24
+
+loop23:
+	VMOVUPS (AX)(SI*1), Y0
+	VMOVUPS (CX)(SI*1), Y1
+	VMOVUPS (DX)(SI*1), Y2
+	VMULPS  Y1, Y2, Y1
+	VMULPS  Y0, Y0, Y3
+	VSUBPS  Y3, Y0, Y3
+	VMULPS  Y3, Y1, Y1
+	VMULPS  Y0, Y2, Y0
+	VMOVUPS Y1, (AX)(SI*1)
+	VMOVUPS Y0, (CX)(SI*1)
+	ADDQ    $+32, SI
+	SUBQ    $0x08, BX
+	JGE     loop23
+
+tail24:
+	ADDQ       $0x08, BX
+	JZ         done22
+	LEAQ       lanes<>+32(SB), DI
+	NEGQ       BX
+	VMOVUPS    (DI)(BX*4), Y0
+	VMASKMOVPS (AX)(SI*1), Y0, Y1
+	VMASKMOVPS (CX)(SI*1), Y0, Y2
+	VMASKMOVPS (DX)(SI*1), Y0, Y3
+	VMULPS     Y2, Y3, Y2
+	VMULPS     Y1, Y1, Y4
+	VSUBPS     Y4, Y1, Y4
+	VMULPS     Y4, Y2, Y2
+	VMULPS     Y1, Y3, Y1
+	VMASKMOVPS Y2, Y0, (AX)(SI*1)
+	VMASKMOVPS Y1, Y0, (CX)(SI*1)
+
+done22:
+	VZEROUPPER
+	RET
+
+// func tanhBackAVX2(d *float32, y *float32, dy *float32, n int)
+// Requires: AVX
+TEXT ·tanhBackAVX2(SB), NOSPLIT, $0-32
+	MOVQ    d+0(FP), AX
+	MOVQ    y+8(FP), CX
+	MOVQ    dy+16(FP), DX
+	MOVQ    n+24(FP), BX
+	VMOVUPS lanes<>+448(SB), Y0
+	XORQ    SI, SI
+	SUBQ    $0x08, BX
+	JL      tail27
+
+loop26:
+	VMOVUPS (CX)(SI*1), Y1
+	VMOVUPS (DX)(SI*1), Y2
+	VMOVUPS Y0, Y3
+	VMULPS  Y1, Y1, Y1
+	VSUBPS  Y1, Y3, Y1
+	VMULPS  Y1, Y2, Y1
+	VMOVUPS Y1, (AX)(SI*1)
+	ADDQ    $+32, SI
+	SUBQ    $0x08, BX
+	JGE     loop26
+
+tail27:
+	ADDQ       $0x08, BX
+	JZ         done25
+	LEAQ       lanes<>+32(SB), DI
+	NEGQ       BX
+	VMOVUPS    (DI)(BX*4), Y1
+	VMASKMOVPS (CX)(SI*1), Y1, Y2
+	VMASKMOVPS (DX)(SI*1), Y1, Y3
+	VMOVUPS    Y0, Y0
+	VMULPS     Y2, Y2, Y2
+	VSUBPS     Y2, Y0, Y0
+	VMULPS     Y0, Y3, Y0
+	VMASKMOVPS Y0, Y1, (AX)(SI*1)
+
+done25:
+	VZEROUPPER
+	RET

@@ -941,3 +941,361 @@ tail12:
 done10:
 	VZEROUPPER
 	RET
+
+// func lstmBackAVX512(i *float32, o *float32, f *float32, u *float32, dc *float32, c *float32, dh *float32, b *float32, n int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·lstmBackAVX512(SB), NOSPLIT, $0-72
+	MOVQ         i+0(FP), AX
+	MOVQ         o+8(FP), CX
+	MOVQ         f+16(FP), DX
+	MOVQ         u+24(FP), BX
+	MOVQ         dc+32(FP), SI
+	MOVQ         c+40(FP), DI
+	MOVQ         dh+48(FP), R8
+	MOVQ         b+56(FP), R9
+	MOVQ         n+64(FP), R10
+	VBROADCASTSS lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+192(SB), Z1
+	XORQ         R11, R11
+	SUBQ         $0x10, R10
+	JL           tail15
+
+loop14:
+	VMOVUPS           (DI)(R11*1), Z2
+	VMOVUPS           (R8)(R11*1), Z3
+	VMOVUPS           (SI)(R11*1), Z4
+	VMOVUPS           (AX)(R11*1), Z5
+	VMOVUPS           (CX)(R11*1), Z6
+	VMOVUPS           (DX)(R11*1), Z7
+	VMOVUPS           (BX)(R11*1), Z8
+	VMOVUPS           (R9)(R11*1), Z9
+	VORPS.BCST        lanes<>+256(SB), Z2, Z10
+	VADDPS            Z10, Z10, Z10
+	VBROADCASTSS      lanes<>+832(SB), Z11
+	VMAXPS            Z10, Z11, Z10
+	VBROADCASTSS      lanes<>+640(SB), Z11
+	VFMADD213PS       Z1, Z10, Z11
+	VSUBPS            Z1, Z11, Z12
+	VMOVAPS           Z10, Z10
+	VFNMADD231PS.BCST lanes<>+704(SB), Z12, Z10
+	VFNMADD231PS.BCST lanes<>+768(SB), Z12, Z10
+	VBROADCASTSS      lanes<>+320(SB), Z12
+	VFMADD213PS.BCST  lanes<>+384(SB), Z10, Z12
+	VFMADD213PS.BCST  lanes<>+448(SB), Z10, Z12
+	VFMADD213PS.BCST  lanes<>+512(SB), Z10, Z12
+	VFMADD213PS.BCST  lanes<>+576(SB), Z10, Z12
+	VMULPS            Z10, Z10, Z13
+	VFMADD213PS       Z10, Z13, Z12
+	VPSLLD            $0x17, Z11, Z10
+	VSUBPS            Z0, Z10, Z11
+	VFMADD213PS       Z11, Z10, Z12
+	VADDPS.BCST       lanes<>+896(SB), Z12, Z10
+	VDIVPS            Z10, Z12, Z10
+	VBROADCASTSS      lanes<>+256(SB), Z11
+	VPTERNLOGD        $0xca, Z10, Z2, Z11
+	VMULPS            Z11, Z3, Z2
+	VMULPS            Z6, Z3, Z3
+	VMOVUPS           Z0, Z10
+	VMULPS            Z11, Z11, Z11
+	VSUBPS            Z11, Z10, Z10
+	VFMADD213PS       Z4, Z10, Z3
+	VMULPS            Z6, Z6, Z4
+	VSUBPS            Z4, Z6, Z4
+	VMULPS            Z4, Z2, Z2
+	VMULPS            Z8, Z3, Z4
+	VMULPS            Z5, Z5, Z6
+	VSUBPS            Z6, Z5, Z6
+	VMULPS            Z6, Z4, Z4
+	VMULPS            Z9, Z3, Z6
+	VMULPS            Z7, Z7, Z9
+	VSUBPS            Z9, Z7, Z9
+	VMULPS            Z9, Z6, Z6
+	VMULPS            Z5, Z3, Z5
+	VMOVUPS           Z0, Z9
+	VMULPS            Z8, Z8, Z8
+	VSUBPS            Z8, Z9, Z8
+	VMULPS            Z8, Z5, Z5
+	VMULPS            Z7, Z3, Z3
+	VMOVUPS           Z4, (AX)(R11*1)
+	VMOVUPS           Z2, (CX)(R11*1)
+	VMOVUPS           Z6, (DX)(R11*1)
+	VMOVUPS           Z5, (BX)(R11*1)
+	VMOVUPS           Z3, (SI)(R11*1)
+	ADDQ              $+64, R11
+	SUBQ              $0x10, R10
+	JGE               loop14
+
+tail15:
+	ADDQ              $0x10, R10
+	JZ                done13
+	MOVL              $-1, R12
+	BZHIL             R10, R12, R12
+	KMOVW             R12, K1
+	VMOVUPS.Z         (DI)(R11*1), K1, Z2
+	VMOVUPS.Z         (R8)(R11*1), K1, Z3
+	VMOVUPS.Z         (SI)(R11*1), K1, Z4
+	VMOVUPS.Z         (AX)(R11*1), K1, Z5
+	VMOVUPS.Z         (CX)(R11*1), K1, Z6
+	VMOVUPS.Z         (DX)(R11*1), K1, Z7
+	VMOVUPS.Z         (BX)(R11*1), K1, Z8
+	VMOVUPS.Z         (R9)(R11*1), K1, Z9
+	VORPS.BCST        lanes<>+256(SB), Z2, Z10
+	VADDPS            Z10, Z10, Z10
+	VBROADCASTSS      lanes<>+832(SB), Z11
+	VMAXPS            Z10, Z11, Z10
+	VBROADCASTSS      lanes<>+640(SB), Z11
+	VFMADD213PS       Z1, Z10, Z11
+	VSUBPS            Z1, Z11, Z1
+	VMOVAPS           Z10, Z10
+	VFNMADD231PS.BCST lanes<>+704(SB), Z1, Z10
+	VFNMADD231PS.BCST lanes<>+768(SB), Z1, Z10
+	VBROADCASTSS      lanes<>+320(SB), Z1
+	VFMADD213PS.BCST  lanes<>+384(SB), Z10, Z1
+	VFMADD213PS.BCST  lanes<>+448(SB), Z10, Z1
+	VFMADD213PS.BCST  lanes<>+512(SB), Z10, Z1
+	VFMADD213PS.BCST  lanes<>+576(SB), Z10, Z1
+	VMULPS            Z10, Z10, Z12
+	VFMADD213PS       Z10, Z12, Z1
+	VPSLLD            $0x17, Z11, Z10
+	VSUBPS            Z0, Z10, Z11
+	VFMADD213PS       Z11, Z10, Z1
+	VADDPS.BCST       lanes<>+896(SB), Z1, Z10
+	VDIVPS            Z10, Z1, Z1
+	VBROADCASTSS      lanes<>+256(SB), Z10
+	VPTERNLOGD        $0xca, Z1, Z2, Z10
+	VMULPS            Z10, Z3, Z1
+	VMULPS            Z6, Z3, Z2
+	VMOVUPS           Z0, Z3
+	VMULPS            Z10, Z10, Z10
+	VSUBPS            Z10, Z3, Z3
+	VFMADD213PS       Z4, Z3, Z2
+	VMULPS            Z6, Z6, Z3
+	VSUBPS            Z3, Z6, Z3
+	VMULPS            Z3, Z1, Z1
+	VMULPS            Z8, Z2, Z3
+	VMULPS            Z5, Z5, Z4
+	VSUBPS            Z4, Z5, Z4
+	VMULPS            Z4, Z3, Z3
+	VMULPS            Z9, Z2, Z4
+	VMULPS            Z7, Z7, Z6
+	VSUBPS            Z6, Z7, Z6
+	VMULPS            Z6, Z4, Z4
+	VMULPS            Z5, Z2, Z5
+	VMOVUPS           Z0, Z0
+	VMULPS            Z8, Z8, Z6
+	VSUBPS            Z6, Z0, Z0
+	VMULPS            Z0, Z5, Z0
+	VMULPS            Z7, Z2, Z2
+	VMOVUPS           Z3, K1, (AX)(R11*1)
+	VMOVUPS           Z1, K1, (CX)(R11*1)
+	VMOVUPS           Z4, K1, (DX)(R11*1)
+	VMOVUPS           Z0, K1, (BX)(R11*1)
+	VMOVUPS           Z2, K1, (SI)(R11*1)
+
+done13:
+	VZEROUPPER
+	RET
+
+// func gruBackAVX512(z *float32, u *float32, dh *float32, h *float32, n int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·gruBackAVX512(SB), NOSPLIT, $0-40
+	MOVQ         z+0(FP), AX
+	MOVQ         u+8(FP), CX
+	MOVQ         dh+16(FP), DX
+	MOVQ         h+24(FP), BX
+	MOVQ         n+32(FP), SI
+	VBROADCASTSS lanes<>+128(SB), Z0
+	XORQ         DI, DI
+	SUBQ         $0x10, SI
+	JL           tail18
+
+loop17:
+	VMOVUPS (AX)(DI*1), Z1
+	VMOVUPS (CX)(DI*1), Z2
+	VMOVUPS (DX)(DI*1), Z3
+	VMOVUPS (BX)(DI*1), Z4
+	VMULPS  Z1, Z3, Z5
+	VSUBPS  Z5, Z3, Z6
+	VMOVUPS Z0, Z7
+	VMULPS  Z2, Z2, Z8
+	VSUBPS  Z8, Z7, Z7
+	VMULPS  Z7, Z6, Z6
+	VSUBPS  Z2, Z4, Z2
+	VMULPS  Z2, Z3, Z2
+	VMULPS  Z1, Z1, Z3
+	VSUBPS  Z3, Z1, Z1
+	VMULPS  Z1, Z2, Z1
+	VMOVUPS Z1, (AX)(DI*1)
+	VMOVUPS Z6, (CX)(DI*1)
+	VMOVUPS Z5, (DX)(DI*1)
+	ADDQ    $+64, DI
+	SUBQ    $0x10, SI
+	JGE     loop17
+
+tail18:
+	ADDQ      $0x10, SI
+	JZ        done16
+	MOVL      $-1, R8
+	BZHIL     SI, R8, R8
+	KMOVW     R8, K1
+	VMOVUPS.Z (AX)(DI*1), K1, Z1
+	VMOVUPS.Z (CX)(DI*1), K1, Z2
+	VMOVUPS.Z (DX)(DI*1), K1, Z3
+	VMOVUPS.Z (BX)(DI*1), K1, Z4
+	VMULPS    Z1, Z3, Z5
+	VSUBPS    Z5, Z3, Z6
+	VMOVUPS   Z0, Z0
+	VMULPS    Z2, Z2, Z7
+	VSUBPS    Z7, Z0, Z0
+	VMULPS    Z0, Z6, Z0
+	VSUBPS    Z2, Z4, Z2
+	VMULPS    Z2, Z3, Z2
+	VMULPS    Z1, Z1, Z3
+	VSUBPS    Z3, Z1, Z1
+	VMULPS    Z1, Z2, Z1
+	VMOVUPS   Z1, K1, (AX)(DI*1)
+	VMOVUPS   Z0, K1, (CX)(DI*1)
+	VMOVUPS   Z5, K1, (DX)(DI*1)
+
+done16:
+	VZEROUPPER
+	RET
+
+// func resetBackAVX512(r *float32, dh *float32, h *float32, d *float32, n int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·resetBackAVX512(SB), NOSPLIT, $0-40
+	MOVQ r+0(FP), AX
+	MOVQ dh+8(FP), CX
+	MOVQ h+16(FP), DX
+	MOVQ d+24(FP), BX
+	MOVQ n+32(FP), SI
+	XORQ DI, DI
+	SUBQ $0x10, SI
+	JL   tail21
+
+loop20:
+	VMOVUPS     (AX)(DI*1), Z0
+	VMOVUPS     (CX)(DI*1), Z1
+	VMOVUPS     (DX)(DI*1), Z2
+	VMOVUPS     (BX)(DI*1), Z3
+	VMULPS      Z2, Z3, Z2
+	VMULPS      Z0, Z0, Z4
+	VSUBPS      Z4, Z0, Z4
+	VMULPS      Z4, Z2, Z2
+	VFMADD213PS Z1, Z0, Z3
+	VMOVUPS     Z2, (AX)(DI*1)
+	VMOVUPS     Z3, (CX)(DI*1)
+	ADDQ        $+64, DI
+	SUBQ        $0x10, SI
+	JGE         loop20
+
+tail21:
+	ADDQ        $0x10, SI
+	JZ          done19
+	MOVL        $-1, R8
+	BZHIL       SI, R8, R8
+	KMOVW       R8, K1
+	VMOVUPS.Z   (AX)(DI*1), K1, Z0
+	VMOVUPS.Z   (CX)(DI*1), K1, Z1
+	VMOVUPS.Z   (DX)(DI*1), K1, Z2
+	VMOVUPS.Z   (BX)(DI*1), K1, Z3
+	VMULPS      Z2, Z3, Z2
+	VMULPS      Z0, Z0, Z4
+	VSUBPS      Z4, Z0, Z4
+	VMULPS      Z4, Z2, Z2
+	VFMADD213PS Z1, Z0, Z3
+	VMOVUPS     Z2, K1, (AX)(DI*1)
+	VMOVUPS     Z3, K1, (CX)(DI*1)
+
+done19:
+	VZEROUPPER
+	RET
+
+// func linearBackAVX512(r *float32, q *float32, du *float32, n int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·linearBackAVX512(SB), NOSPLIT, $0-32
+	MOVQ r+0(FP), AX
+	MOVQ q+8(FP), CX
+	MOVQ du+16(FP), DX
+	MOVQ n+24(FP), BX
+	XORQ SI, SI
+	SUBQ $0x10, BX
+	JL   tail24
+
+loop23:
+	VMOVUPS (AX)(SI*1), Z0
+	VMOVUPS (CX)(SI*1), Z1
+	VMOVUPS (DX)(SI*1), Z2
+	VMULPS  Z1, Z2, Z1
+	VMULPS  Z0, Z0, Z3
+	VSUBPS  Z3, Z0, Z3
+	VMULPS  Z3, Z1, Z1
+	VMULPS  Z0, Z2, Z0
+	VMOVUPS Z1, (AX)(SI*1)
+	VMOVUPS Z0, (CX)(SI*1)
+	ADDQ    $+64, SI
+	SUBQ    $0x10, BX
+	JGE     loop23
+
+tail24:
+	ADDQ      $0x10, BX
+	JZ        done22
+	MOVL      $-1, DI
+	BZHIL     BX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (AX)(SI*1), K1, Z0
+	VMOVUPS.Z (CX)(SI*1), K1, Z1
+	VMOVUPS.Z (DX)(SI*1), K1, Z2
+	VMULPS    Z1, Z2, Z1
+	VMULPS    Z0, Z0, Z3
+	VSUBPS    Z3, Z0, Z3
+	VMULPS    Z3, Z1, Z1
+	VMULPS    Z0, Z2, Z0
+	VMOVUPS   Z1, K1, (AX)(SI*1)
+	VMOVUPS   Z0, K1, (CX)(SI*1)
+
+done22:
+	VZEROUPPER
+	RET
+
+// func tanhBackAVX512(d *float32, y *float32, dy *float32, n int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·tanhBackAVX512(SB), NOSPLIT, $0-32
+	MOVQ         d+0(FP), AX
+	MOVQ         y+8(FP), CX
+	MOVQ         dy+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	XORQ         SI, SI
+	SUBQ         $0x10, BX
+	JL           tail27
+
+loop26:
+	VMOVUPS (CX)(SI*1), Z1
+	VMOVUPS (DX)(SI*1), Z2
+	VMOVUPS Z0, Z3
+	VMULPS  Z1, Z1, Z1
+	VSUBPS  Z1, Z3, Z1
+	VMULPS  Z1, Z2, Z1
+	VMOVUPS Z1, (AX)(SI*1)
+	ADDQ    $+64, SI
+	SUBQ    $0x10, BX
+	JGE     loop26
+
+tail27:
+	ADDQ      $0x10, BX
+	JZ        done25
+	MOVL      $-1, DI
+	BZHIL     BX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (CX)(SI*1), K1, Z1
+	VMOVUPS.Z (DX)(SI*1), K1, Z2
+	VMOVUPS   Z0, Z0
+	VMULPS    Z1, Z1, Z1
+	VSUBPS    Z1, Z0, Z0
+	VMULPS    Z0, Z2, Z0
+	VMOVUPS   Z0, K1, (AX)(SI*1)
+
+done25:
+	VZEROUPPER
+	RET

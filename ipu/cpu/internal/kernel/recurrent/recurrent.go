@@ -60,6 +60,24 @@ func (k cellKind) group(i int) (first, count int) {
 	return first, groups[i]
 }
 
+// extent is the kind and the sizes of a recurrent operator.
+type extent struct {
+	kind                        cellKind
+	gates                       int
+	steps, batch, input, hidden int
+	dirs                        int
+	reverse                     bool // the first direction runs backwards
+	batchFirst                  bool
+}
+
+// time returns the position in the sequence of direction d's step s.
+func (e *extent) time(d, s int) int {
+	if e.backwards(d) {
+		return e.steps - 1 - s
+	}
+	return s
+}
+
 // recurrent computes ONNX's LSTM, GRU and RNN. With X·Wᵀ + B for a chunk of
 // time steps computed by one matrix product, what is left for every step is
 // H·Rᵀ and the gates. W and R are packed per gate, so that panels do not
@@ -68,19 +86,14 @@ func (k cellKind) group(i int) (first, count int) {
 // belongs to a hidden unit in one go, and workers that share a step have
 // nothing of R in common.
 type recurrent[T tensor.Float] struct {
-	kind                        cellKind
-	gates                       int
-	steps, batch, input, hidden int
-	padded                      int // hidden, rounded up to whole panels
-	dirs                        int
-	reverse                     bool // the first direction runs backwards
-	batchFirst                  bool
-	inputForget                 bool
-	clip                        T                  // 0: none
-	acts                        [][3]activation[T] // per direction
-	usual                       bool               // nothing but the gates with their usual activations
-	wPacked, rPacked            bool
-	chunk                       int // time steps of one matrix product
+	extent
+	padded           int // hidden, rounded up to whole panels
+	inputForget      bool
+	clip             T                  // 0: none
+	acts             [][3]activation[T] // per direction
+	usual            bool               // nothing but the gates with their usual activations
+	wPacked, rPacked bool
+	chunk            int // time steps of one matrix product
 
 	wBytes, rBytes            int // of packed W and R
 	wAt, rAt, gatesAt, biasAt int // offsets in scratch memory
@@ -263,21 +276,21 @@ func (k *recurrent[T]) Run(p tensor.Pool, in, out [][]byte, scratch []byte) erro
 }
 
 // backwards reports whether direction d runs from the last step to the first.
-func (k *recurrent[T]) backwards(d int) bool { return d == 1 || k.reverse }
+func (e *extent) backwards(d int) bool { return d == 1 || e.reverse }
 
 // stateIndex returns where the state of a batch entry lies in an operand or
 // result of ONNX's layout.
-func (k *recurrent[T]) stateIndex(d, b int) int {
-	if k.batchFirst {
-		return (b*k.dirs + d) * k.hidden
+func (e *extent) stateIndex(d, b int) int {
+	if e.batchFirst {
+		return (b*e.dirs + d) * e.hidden
 	}
-	return (d*k.batch + b) * k.hidden
+	return (d*e.batch + b) * e.hidden
 }
 
 // outputIndex returns where Y holds time step s of a batch entry.
-func (k *recurrent[T]) outputIndex(d, b, s int) int {
-	if k.batchFirst {
-		return ((b*k.steps+s)*k.dirs + d) * k.hidden
+func (e *extent) outputIndex(d, b, s int) int {
+	if e.batchFirst {
+		return ((b*e.steps+s)*e.dirs + d) * e.hidden
 	}
-	return ((s*k.dirs+d)*k.batch + b) * k.hidden
+	return ((s*e.dirs+d)*e.batch + b) * e.hidden
 }

@@ -10,4 +10,6 @@ var Kernels = map[string]tensor.Binder{
 	"LSTM": vec.Widened(bindRecurrent),
 	"GRU":  vec.Widened(bindRecurrent),
 	"RNN":  vec.Widened(bindRecurrent),
+
+	"RecurrentGradient": vec.Widened(bindGradient),
 }

@@ -14,3 +14,9 @@ func vectorProducts[T tensor.Float](_ []T, _, _, _ int, _ gemm.Matrix[T], _ []T,
 }
 
 func (t *recurrentTask[T]) vectorGates(*groupProduct) bool { return false }
+
+func vectorBackLstm[T tensor.Float](_, _, _, _, _, _, _, _ []T) bool { return false }
+func vectorBackGru[T tensor.Float](_, _, _, _ []T) bool              { return false }
+func vectorBackReset[T tensor.Float](_, _, _, _ []T) bool            { return false }
+func vectorBackLinear[T tensor.Float](_, _, _ []T) bool              { return false }
+func vectorBackTanh[T tensor.Float](_, _, _ []T) bool                { return false }

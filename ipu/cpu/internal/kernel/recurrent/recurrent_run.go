@@ -148,14 +148,6 @@ func (t *recurrentTask[T]) finish() {
 	}
 }
 
-// time returns the position in the sequence of direction d's step s.
-func (t *recurrentTask[T]) time(d, s int) int {
-	if t.backwards(d) {
-		return t.steps - 1 - s
-	}
-	return s
-}
-
 // chunkStart returns the earliest position of the chunk.
 func (t *recurrentTask[T]) chunkStart(d int) int {
 	return min(t.time(d, t.first), t.time(d, t.first+t.count-1))

@@ -41,6 +41,54 @@ func gruCellAVX2(dst, z, u, h *float32, n int)
 //go:noescape
 func gruLinearCellAVX2(dst, z, r, u, p, h *float32, n int)
 
+// lstmBackAVX2 computes
+//
+//	for i := range n {
+//		y := tanh(c[k])
+//		all := dc[k] + dh[k]*o[k]*(1-y*y)
+//		i[k], f[k], u[k], dc[k] = all*u[k]*i[k]*(1-i[k]), all*b[k]*f[k]*(1-f[k]), all*i[k]*(1-u[k]*u[k]), all*f[k] // k from 0 to n-1
+//		o[k] = dh[k] * y * o[k] * (1 - o[k])
+//	}
+//
+//go:noescape
+func lstmBackAVX2(i, o, f, u, dc, c, dh, b *float32, n int)
+
+// gruBackAVX2 computes
+//
+//	for i := range n {
+//		z[i], u[i], dh[i] = dh[i]*(h[i]-u[i])*z[i]*(1-z[i]), dh[i]*(1-z[i])*(1-u[i]*u[i]), dh[i]*z[i]
+//	}
+//
+//go:noescape
+func gruBackAVX2(z, u, dh, h *float32, n int)
+
+// resetBackAVX2 computes
+//
+//	for i := range n {
+//		r[i], dh[i] = d[i]*h[i]*r[i]*(1-r[i]), dh[i]+d[i]*r[i]
+//	}
+//
+//go:noescape
+func resetBackAVX2(r, dh, h, d *float32, n int)
+
+// linearBackAVX2 computes
+//
+//	for i := range n {
+//		r[i], q[i] = du[i]*q[i]*r[i]*(1-r[i]), du[i]*r[i]
+//	}
+//
+//go:noescape
+func linearBackAVX2(r, q, du *float32, n int)
+
+// tanhBackAVX2 computes
+//
+//	for i := range n {
+//		d[i] = dy[i] * (1 - y[i]*y[i])
+//	}
+//
+//go:noescape
+func tanhBackAVX2(d, y, dy *float32, n int)
+
 // lstmCellAVX512 computes
 //
 //	for i := range n {
@@ -79,3 +127,51 @@ func gruCellAVX512(dst, z, u, h *float32, n int)
 //
 //go:noescape
 func gruLinearCellAVX512(dst, z, r, u, p, h *float32, n int)
+
+// lstmBackAVX512 computes
+//
+//	for i := range n {
+//		y := tanh(c[k])
+//		all := dc[k] + dh[k]*o[k]*(1-y*y)
+//		i[k], f[k], u[k], dc[k] = all*u[k]*i[k]*(1-i[k]), all*b[k]*f[k]*(1-f[k]), all*i[k]*(1-u[k]*u[k]), all*f[k] // k from 0 to n-1
+//		o[k] = dh[k] * y * o[k] * (1 - o[k])
+//	}
+//
+//go:noescape
+func lstmBackAVX512(i, o, f, u, dc, c, dh, b *float32, n int)
+
+// gruBackAVX512 computes
+//
+//	for i := range n {
+//		z[i], u[i], dh[i] = dh[i]*(h[i]-u[i])*z[i]*(1-z[i]), dh[i]*(1-z[i])*(1-u[i]*u[i]), dh[i]*z[i]
+//	}
+//
+//go:noescape
+func gruBackAVX512(z, u, dh, h *float32, n int)
+
+// resetBackAVX512 computes
+//
+//	for i := range n {
+//		r[i], dh[i] = d[i]*h[i]*r[i]*(1-r[i]), dh[i]+d[i]*r[i]
+//	}
+//
+//go:noescape
+func resetBackAVX512(r, dh, h, d *float32, n int)
+
+// linearBackAVX512 computes
+//
+//	for i := range n {
+//		r[i], q[i] = du[i]*q[i]*r[i]*(1-r[i]), du[i]*r[i]
+//	}
+//
+//go:noescape
+func linearBackAVX512(r, q, du *float32, n int)
+
+// tanhBackAVX512 computes
+//
+//	for i := range n {
+//		d[i] = dy[i] * (1 - y[i]*y[i])
+//	}
+//
+//go:noescape
+func tanhBackAVX512(d, y, dy *float32, n int)

@@ -17,6 +17,7 @@ func TestStubs(t *testing.T) {
 	s.Loops(stubs)
 	s.Each(func(set kerneltest.Set) {
 		stubsCells(s, set)
+		stubsBack(s, set)
 		stubsGates(s, set)
 	})
 	s.Finish()
@@ -76,6 +77,79 @@ func stubsCells(s *kerneltest.Stubs, set kerneltest.Set) {
 			call(&dst[0], &z[0], &r[0], &u[0], &p[0], &h[0], n)
 			kerneltest.Near(m, fmt.Sprintf("gruLinearCell%s of %d units", set.Name, n), dst, want)
 		})
+	}
+}
+
+func stubsBack(s *kerneltest.Stubs, set kerneltest.Set) {
+	slope, rest := func(s float64) float64 { return s * (1 - s) }, func(y float64) float64 { return 1 - y*y }
+	for n := 1; n <= 2*set.Lanes+3; n++ {
+		// check draws so many operands, calls a loop and compares all of them with what want makes of an element of each.
+		check := func(name string, count int, call func(x [][]float32), want func(x []float64)) {
+			s.Run(name+set.Name, func(m *kerneltest.Guarded) {
+				x, wanted, element := make([][]float32, count), make([][]float64, count), make([]float64, count)
+				for i := range x {
+					x[i], wanted[i] = draw(m, n), make([]float64, n)
+					for k, v := range x[i] { // sums and differences lose no digits: all are between 0 and 1, the last one above
+						x[i][k] = 0.1 + max(v, -v)/4 + float32(i/(count-1))
+					}
+				}
+				for k := range n {
+					for i := range x {
+						element[i] = float64(x[i][k])
+					}
+					want(element)
+					for i := range x {
+						wanted[i][k] = element[i]
+					}
+				}
+				call(x)
+				for i := range x {
+					kerneltest.Near(m, fmt.Sprintf("%s%s of %d units: operand %d", name, set.Name, n, i), x[i], wanted[i])
+				}
+			})
+		}
+		check("lstmBack", 8, func(x [][]float32) {
+			call := lstmBackAVX2
+			if set.Wide() {
+				call = lstmBackAVX512
+			}
+			call(&x[0][0], &x[1][0], &x[2][0], &x[3][0], &x[4][0], &x[5][0], &x[6][0], &x[7][0], n)
+		}, func(x []float64) {
+			i, o, f, u, b, y, dh := x[0], x[1], x[2], x[3], x[7], math.Tanh(x[5]), x[6]
+			all := x[4] + dh*o*rest(y)
+			x[0], x[1], x[2], x[3], x[4] = all*u*slope(i), dh*y*slope(o), all*b*slope(f), all*i*rest(u), all*f
+		})
+		check("gruBack", 4, func(x [][]float32) {
+			call := gruBackAVX2
+			if set.Wide() {
+				call = gruBackAVX512
+			}
+			call(&x[0][0], &x[1][0], &x[2][0], &x[3][0], n)
+		}, func(x []float64) {
+			z, u, dh, h := x[0], x[1], x[2], x[3]
+			x[0], x[1], x[2] = dh*(h-u)*slope(z), dh*(1-z)*rest(u), dh*z
+		})
+		check("resetBack", 4, func(x [][]float32) {
+			call := resetBackAVX2
+			if set.Wide() {
+				call = resetBackAVX512
+			}
+			call(&x[0][0], &x[1][0], &x[2][0], &x[3][0], n)
+		}, func(x []float64) { x[0], x[1] = x[3]*x[2]*slope(x[0]), x[1]+x[3]*x[0] })
+		check("linearBack", 3, func(x [][]float32) {
+			call := linearBackAVX2
+			if set.Wide() {
+				call = linearBackAVX512
+			}
+			call(&x[0][0], &x[1][0], &x[2][0], n)
+		}, func(x []float64) { x[0], x[1] = x[2]*x[1]*slope(x[0]), x[2]*x[0] })
+		check("tanhBack", 3, func(x [][]float32) {
+			call := tanhBackAVX2
+			if set.Wide() {
+				call = tanhBackAVX512
+			}
+			call(&x[0][0], &x[1][0], &x[2][0], n)
+		}, func(x []float64) { x[0] = x[2] * rest(x[1]) })
 	}
 }
 

@@ -70,7 +70,7 @@ func (t *groupNormTask[T]) Do(part int) {
 	for i, end := tensor.Span(t.rows, t.parts, part, 1); i < end; i++ {
 		x := t.x[i*n:][:n]
 		mean := LongSum(x) / float64(n)
-		r := 1 / math.Sqrt(longSquares(x, T(mean))/float64(n)+t.epsilon)
+		r := 1 / math.Sqrt(LongSquares(x, T(mean))/float64(n)+t.epsilon)
 		if t.mean != nil {
 			t.mean[i] = float32(mean)
 		}

@@ -115,7 +115,7 @@ func (t *layerNormTask[T]) Do(part int) {
 	for ; i < end; i++ {
 		x := t.x[i*t.row:][:t.row]
 		mean := LongSum(x) / float64(t.row)
-		r := 1 / math.Sqrt(longSquares(x, T(mean))/float64(t.row)+t.epsilon)
+		r := 1 / math.Sqrt(LongSquares(x, T(mean))/float64(t.row)+t.epsilon)
 		if t.mean != nil {
 			t.mean[i] = float32(mean)
 		}
@@ -176,8 +176,8 @@ func LongSum[T tensor.Float](x []T) float64 {
 	return total + float64(Sum(x))
 }
 
-// longSquares adds up the squares of the elements' distances from mean.
-func longSquares[T tensor.Float](x []T, mean T) float64 {
+// LongSquares adds up the squares of the elements' distances from mean.
+func LongSquares[T tensor.Float](x []T, mean T) float64 {
 	total, ok := vec.VectorSquares(x, mean)
 	if ok {
 		return total

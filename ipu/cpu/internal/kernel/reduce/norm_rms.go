@@ -65,7 +65,7 @@ func (t *rmsNormTask[T]) Do(part int) {
 	for ; i < end; i++ {
 		x := t.x[i*t.row:][:t.row]
 		y := t.y[i*t.row:][:len(x)]
-		r := T(1 / math.Sqrt(longSquares(x, 0)/float64(t.row)+t.epsilon))
+		r := T(1 / math.Sqrt(LongSquares(x, 0)/float64(t.row)+t.epsilon))
 		if t.scale.direct {
 			scale := t.scaleData[:len(x)]
 			if vec.VectorScale(y, x, scale, nil, 0, r) {

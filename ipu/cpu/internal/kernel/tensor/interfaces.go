@@ -76,6 +76,14 @@ type InPlacer interface {
 	InPlace(i int) bool
 }
 
+// Overwriter is a Kernel of which every result may be written over the memory of the operand
+// that it replaces, whatever else reads it: an optimizer's step.
+type Overwriter interface {
+	InPlacer
+	// Overwrites reports whether a result may share memory with an operand.
+	Overwrites(result, operand int) bool
+}
+
 // Task is work that can be cut into parts which run concurrently.
 type Task interface {
 	// Do computes one part.

@@ -97,16 +97,22 @@ func integerBinary[T tensor.Integer](fn graph.BinaryFn) compute {
 }
 
 func floatBinary[T tensor.Float](fn graph.BinaryFn) compute {
-	if f := VectorBinary[T](fn); f != nil {
-		return binaryOf(f)
-	}
-	if fn == graph.Div {
-		return binaryOf(divide[T])
-	}
-	if f := Arithmetic[T](fn); f != nil {
+	if f := FloatBinary[T](fn); f != nil {
 		return binaryOf(f)
 	}
 	return binaryOf(fastComparison[T](fn))
+}
+
+// FloatBinary returns the loop of a function of two floats that gives one, vectorised where there is such a loop; nil for
+// comparisons. dst may be an operand.
+func FloatBinary[T tensor.Float](fn graph.BinaryFn) func(dst, a, b []T) {
+	if f := VectorBinary[T](fn); f != nil {
+		return f
+	}
+	if fn == graph.Div {
+		return divide[T]
+	}
+	return Arithmetic[T](fn)
 }
 
 // halfComparison compares half-precision operands as float32.

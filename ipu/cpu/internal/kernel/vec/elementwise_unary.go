@@ -275,6 +275,14 @@ func unaryFloat[T tensor.Float](o *graph.Unary) func(dst, x []T) {
 	return activationFloat[T](o)
 }
 
+// FloatUnary returns the loop of a function, vectorised where there is such a loop. dst may be x.
+func FloatUnary[T tensor.Float](o *graph.Unary) func(dst, x []T) {
+	if f, ok := any(UnaryF32(o)).(func(dst, x []T)); ok {
+		return f
+	}
+	return unaryFloat[T](o)
+}
+
 // UnaryF32 returns the loop for a function of float32, vectorised where there is one.
 func UnaryF32(o *graph.Unary) func(dst, x []float32) {
 	if f := vectorUnary(o); f != nil {

@@ -62,7 +62,7 @@ func (k *lpPool[T]) Do(part int) {
 					k.add(y[lo:hi], row[lo*a.Stride-a.Pad+tap*a.Dilation:], a.Stride)
 				}
 			}
-			w.next()
+			w.Next()
 		}
 		switch k.p {
 		case 1:

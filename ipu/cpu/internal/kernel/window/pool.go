@@ -206,8 +206,8 @@ func (w *WindowRows) columnMajor() (index, step int) {
 	return index, step
 }
 
-// next moves to the following input row.
-func (w *WindowRows) next() {
+// Next moves to the following input row.
+func (w *WindowRows) Next() {
 	for i := len(w.shape.Axes) - 2; i >= 0; i-- {
 		w.at[i]++
 		if w.at[i] < w.Hi[i] {
@@ -371,7 +371,7 @@ func (t *maxPoolTask[T]) byElement(w *WindowRows, x, y []T) {
 				out[i] = max(out[i], src[at])
 			}
 		}
-		w.next()
+		w.Next()
 	}
 }
 
@@ -394,7 +394,7 @@ func (t *maxPoolTask[T]) byWindow(w *WindowRows, x, y []T) {
 			}
 			y[o] = m
 		}
-		w.next()
+		w.Next()
 	}
 }
 
@@ -436,7 +436,7 @@ func (t *maxPoolTask[T]) withIndex(w *WindowRows, x, y []T, index []int64, base,
 				}
 			}
 		}
-		w.next()
+		w.Next()
 	}
 	for i := range index {
 		index[i] = max(index[i], 0)

@@ -58,7 +58,7 @@ func foldWindows[T tensor.Number](s *PoolShape, fold PoolFold, to, from []T, str
 			l.Rows(&row[0], &x[at], a.In, rows, 4*stride)
 		}
 		for range inner {
-			w.next()
+			w.Next()
 		}
 	}
 	if w.Count == 0 {

@@ -115,7 +115,7 @@ func (t *averagePoolTask[T]) pool(strip []float32, from, to int) {
 			} else {
 				addElements(y, row, a, &pace)
 			}
-			w.next()
+			w.Next()
 		}
 		for o := range y {
 			y[o] /= T(rows) * t.counts[o]

@@ -16,6 +16,8 @@ var Kernels = map[string]tensor.Binder{
 	"GridSample":  vec.Widened(bindGridSample),
 	"RoiAlign":    vec.Widened(bindRoiAlign),
 	"MaxRoiPool":  vec.Widened(bindMaxRoiPool),
+
+	"RoiAlignGradient": vec.Widened(bindRoiAlignGradient),
 }
 
 // Tables declares the tables of their kernels.

@@ -65,6 +65,18 @@ func (k *roiAlign[T]) image(roi int) int64 {
 func (k *roiAlign[T]) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
 	k.x, k.rois, k.images, k.y = tensor.View[T](in[0]), tensor.View[T](in[1]), in[2], tensor.View[T](out[0])
 	defer func() { k.x, k.rois, k.images, k.y = nil, nil, nil, nil }()
+	if err := k.check(); err != nil {
+		return err
+	}
+	if len(k.y) > 0 {
+		k.parts = tensor.Cut(p, k.regions*k.outHeight, k.outWidth*k.channels*32)
+		p.Run(k, k.parts)
+	}
+	return nil
+}
+
+// check refuses regions that are none.
+func (k *roiAlign[T]) check() error {
 	for i := range k.rois {
 		if i%4 == 0 {
 			if n := k.image(i / 4); n < 0 || n >= int64(k.batch) {
@@ -74,10 +86,6 @@ func (k *roiAlign[T]) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
 		if v := float64(k.rois[i] * k.scale); math.IsNaN(v) || math.Abs(v) > 1<<40 {
 			return fmt.Errorf("region %d is %v, want numbers below 2^40 in size", i/4, k.rois[i/4*4:i/4*4+4])
 		}
-	}
-	if len(k.y) > 0 {
-		k.parts = tensor.Cut(p, k.regions*k.outHeight, k.outWidth*k.channels*32)
-		p.Run(k, k.parts)
 	}
 	return nil
 }
@@ -93,6 +101,7 @@ func (k *roiAlign[T]) Do(part int) {
 type roiAxis[T tensor.Float] struct {
 	start, cell T
 	count       float64 // samples
+	fixed       bool    // the size of the cell does not depend on that of the region
 }
 
 // newRoiAxis returns the samples of a region from lo to hi that is cut into a
@@ -107,7 +116,7 @@ func (k *roiAlign[T]) newRoiAxis(lo, hi T, cells int) roiAxis[T] {
 	if !k.halfPixel {
 		size = max(size, 1)
 	}
-	a := roiAxis[T]{start: lo, cell: size / T(cells), count: float64(k.ratio)}
+	a := roiAxis[T]{start: lo, cell: size / T(cells), count: float64(k.ratio), fixed: size != hi-lo}
 	if k.ratio == 0 {
 		a.count = max(math.Ceil(float64(size/T(cells))), 0)
 	}
@@ -222,6 +231,7 @@ type maxRoiPool[T tensor.Float] struct {
 	roiShape
 	scale      T
 	x, rois, y []T
+	places     []int64 // nil if they are not wanted
 	parts      int
 }
 
@@ -230,8 +240,8 @@ func (k *maxRoiPool[T]) Scratch() int { return 0 }
 
 // Run implements [Kernel].
 func (k *maxRoiPool[T]) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
-	k.x, k.rois, k.y = tensor.View[T](in[0]), tensor.View[T](in[1]), tensor.View[T](out[0])
-	defer func() { k.x, k.rois, k.y = nil, nil, nil }()
+	k.x, k.rois, k.y, k.places = tensor.View[T](in[0]), tensor.View[T](in[1]), tensor.View[T](tensor.Memory(out, 0)), tensor.View[int64](tensor.Memory(out, 1))
+	defer func() { k.x, k.rois, k.y, k.places = nil, nil, nil, nil }()
 	for i := range k.regions {
 		r := k.rois[5*i:][:5]
 		if !(r[0] >= 0 && r[0] < T(k.batch)) {
@@ -243,7 +253,7 @@ func (k *maxRoiPool[T]) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
 			}
 		}
 	}
-	if len(k.y) > 0 {
+	if max(len(k.y), len(k.places)) > 0 {
 		k.parts = tensor.Cut(p, k.regions*k.channels, k.height*k.width+k.outHeight*k.outWidth)
 		p.Run(k, k.parts)
 	}
@@ -255,24 +265,43 @@ func (k *maxRoiPool[T]) Do(part int) {
 	cells := k.outHeight * k.outWidth
 	for i, end := tensor.Span(k.regions*k.channels, k.parts, part, 1); i < end; i++ {
 		r := k.rois[i/k.channels*5:][:5]
-		x := k.x[(int(r[0])*k.channels+i%k.channels)*k.height*k.width:][:k.height*k.width]
-		y := k.y[i*cells:][:cells]
-		for cell := range y {
+		from := (int(r[0])*k.channels + i%k.channels) * k.height * k.width
+		x := k.x[from:][:k.height*k.width]
+		for cell := range cells {
 			y0, y1 := k.cell(r[2], r[4], cell/k.outWidth, k.outHeight, k.height)
 			x0, x1 := k.cell(r[1], r[3], cell%k.outWidth, k.outWidth, k.width)
-			if y0 >= y1 || x0 >= x1 {
-				y[cell] = 0
-				continue
-			}
-			m := x[y0*k.width+x0]
-			for row := y0; row < y1; row++ {
-				for _, v := range x[row*k.width+x0 : row*k.width+x1] {
-					m = max(m, v)
+			m, place := T(0), int64(-1)
+			if y0 < y1 && x0 < x1 {
+				m = x[y0*k.width+x0]
+				for row := y0; row < y1; row++ {
+					for _, v := range x[row*k.width+x0 : row*k.width+x1] {
+						m = max(m, v)
+					}
+				}
+				if k.places != nil {
+					place = int64(from + k.first(x, m, y0, y1, x0, x1))
 				}
 			}
-			y[cell] = m
+			if k.y != nil {
+				k.y[i*cells+cell] = m
+			}
+			if k.places != nil {
+				k.places[i*cells+cell] = place
+			}
 		}
 	}
+}
+
+// first returns where the first m of a cell is, which is there; that of no numbers if m is none.
+func (k *maxRoiPool[T]) first(x []T, m T, y0, y1, x0, x1 int) int {
+	for row := y0; row < y1; row++ {
+		for at := row*k.width + x0; at < row*k.width+x1; at++ {
+			if v := x[at]; v == m || v != v {
+				return at
+			}
+		}
+	}
+	return y0*k.width + x0
 }
 
 // cell returns the elements [first, end) of an axis of n that cell i, one of

@@ -255,6 +255,22 @@ func TestMaxRoiPool(t *testing.T) {
 	boxes := append(append(box(0, 0, 0, 6, 4), box(1, 2, 2, 2, 2)...), box(0, 20, 20, 30, 30)...)
 	_, got := run(t, o, []graph.TensorType{x, rois}, [][]byte{kerneltest.Store(graph.F32, elems), kerneltest.Store(graph.F32, boxes)})
 	require.Equal(t, []float32{5, 7, 9, 11, 17, 17, 17, 17, 0, 0, 0, 0}, append([]float32(nil), tensor.F32s(got[0])...))
+	require.Equal(t, []int64{5, 7, 9, 11, 17, 17, 17, 17, -1, -1, -1, -1}, append([]int64(nil), tensor.View[int64](got[1])...))
+
+	// The first of maxima, the first that is no number.
+	nan := math.NaN()
+	for _, c := range []struct {
+		x    []kerneltest.Elem
+		want int64
+	}{{box(1, 3, 3, 2, 3, 3), 1}, {box(1, 3, 3, 2, nan, nan), 4}, {box(9, 1, 9, 2, 2, 9), 4}} {
+		x, rois := graph.TensorType{DType: graph.F32, Shape: []int64{1, 1, 2, 3}}, graph.TensorType{DType: graph.F32, Shape: []int64{1, 5}}
+		region := box(0, 0, 0, 2, 1)
+		if c.x[0].F == 9 { // the middle column
+			region = box(0, 1, 0, 1, 1)
+		}
+		_, got := run(t, &graph.MaxRoiPool{Height: 1, Width: 1, SpatialScale: 1}, []graph.TensorType{x, rois}, [][]byte{kerneltest.Store(graph.F32, c.x), kerneltest.Store(graph.F32, region)})
+		require.Equal(t, c.want, tensor.View[int64](got[1])[0], "%v", c.x)
+	}
 }
 
 // Regions that are no regions end the run instead of taking forever.

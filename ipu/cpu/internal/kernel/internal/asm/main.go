@@ -49,6 +49,8 @@ var sources = []source{
 	{"nchwc", "blocked_pool", writeBlockedPool},
 	{"window", "planes", writePlanes},
 	{"window", "resize", writeResize},
+	{"gradient", "gradient", writeGradient},
+	{"update", "update", writeUpdate},
 }
 
 func main() {

@@ -15,7 +15,7 @@ import (
 var plains = func() map[string]string {
 	all := map[string]string{}
 	for _, some := range []map[string]string{
-		over("n", elementPlains), over("16*groups", groupPlains), rowPlains, planePlains, movePlains, matrixPlains, convPlains, bytePlains,
+		over("n", elementPlains), over("16*groups", groupPlains), rowPlains, planePlains, gradientPlains, updatePlains, movePlains, matrixPlains, convPlains, bytePlains,
 	} {
 		for name := range some {
 			if _, ok := all[name]; ok {
@@ -95,6 +95,13 @@ var elementPlains = map[string]string{
 	"gruCell":  "s := sigmoid(z[i])\ndst[i] = (1-s)*tanh(u[i]) + s*h[i]",
 	"gruLinearCell": "s := sigmoid(z[i])\n" +
 		"dst[i] = (1-s)*tanh(sigmoid(r[i])*p[i]+u[i]) + s*h[i]",
+	"lstmBack": "y := tanh(c[k])\nall := dc[k] + dh[k]*o[k]*(1-y*y)\n" +
+		"i[k], f[k], u[k], dc[k] = all*u[k]*i[k]*(1-i[k]), all*b[k]*f[k]*(1-f[k]), all*i[k]*(1-u[k]*u[k]), all*f[k] // k from 0 to n-1\n" +
+		"o[k] = dh[k] * y * o[k] * (1 - o[k])",
+	"gruBack":    "z[i], u[i], dh[i] = dh[i]*(h[i]-u[i])*z[i]*(1-z[i]), dh[i]*(1-z[i])*(1-u[i]*u[i]), dh[i]*z[i]",
+	"resetBack":  "r[i], dh[i] = d[i]*h[i]*r[i]*(1-r[i]), dh[i]+d[i]*r[i]",
+	"linearBack": "r[i], q[i] = du[i]*q[i]*r[i]*(1-r[i]), du[i]*r[i]",
+	"tanhBack":   "d[i] = dy[i] * (1 - y[i]*y[i])",
 
 	"expDifference":      "dst[i] = exp(x[i] - y[i])",
 	"lower":              "dst[i] = x[i] - shift - more",
