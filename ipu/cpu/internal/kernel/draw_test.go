@@ -84,6 +84,9 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 	"Assert": func(s sizes) (graph.Op, []graph.TensorType) {
 		return &graph.Assert{Message: "what was assumed"}, []graph.TensorType{typeOf(graph.Bool)}
 	},
+	"AssertLabels": func(s sizes) (graph.Op, []graph.TensorType) {
+		return &graph.AssertLabels{Classes: s.upTo(99)}, []graph.TensorType{typeOf(graph.I64, s.shape()...)}
+	},
 	"Attention": func(s sizes) (graph.Op, []graph.TensorType) {
 		n, h, rows, cols := s.upTo(40), s.upTo(40), s.upTo(32), s.upTo(64)
 		in := []graph.TensorType{floatsOf(n, h, rows, 16), floatsOf(n, h, cols, 16), floatsOf(n, h, cols, 8)}
@@ -91,6 +94,11 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 			in = append(in, floatsOf(n, h, rows, cols))
 		}
 		return &graph.Attention{Heads: h, KVHeads: h, Scale: 1, Scores: graph.ScoresRaw}, in
+	},
+	"AttentionGradient": func(s sizes) (graph.Op, []graph.TensorType) {
+		n, h, rows, cols := s.upTo(40), s.upTo(9), s.upTo(99), s.upTo(99)
+		return &graph.AttentionGradient{Heads: h, KVHeads: h, Scale: 1, Scores: graph.ScoresRaw},
+			[]graph.TensorType{floatsOf(n, rows, h*16), floatsOf(n, cols, h*16), floatsOf(n, cols, h*8), {}, {}, floatsOf(n, rows, h*8)}
 	},
 	"AveragePool": func(s sizes) (graph.Op, []graph.TensorType) {
 		w := s.Windows(s.upTo(20))
@@ -183,6 +191,12 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 		}
 		return o, []graph.TensorType{floatsOf(x...), floatsOf(c, s.upTo(8), k[0], k[1])}
 	},
+	"ConvWeightGradient": func(s sizes) (graph.Op, []graph.TensorType) {
+		k, stride, out := s.each(2, 12), s.each(2, 4), s.each(2, 30)
+		c, maps, n := s.upTo(20), s.upTo(80), s.upTo(100)
+		o := &graph.ConvWeightGradient{Kernel: k, Strides: stride, Dilations: s.each(2, 3), PadsBegin: []int64{0, 1}, Group: 1}
+		return o, []graph.TensorType{floatsOf(n, c, out[0]*stride[0]+k[0], out[1]*stride[1]+k[1]), floatsOf(n, maps, out[0], out[1])}
+	},
 	"Cumulate": func(s sizes) (graph.Op, []graph.TensorType) {
 		return &graph.Cumulate{Fn: graph.CumulateSum}, []graph.TensorType{floatsOf(s.shape()...)}
 	},
@@ -248,6 +262,20 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 	"GroupNorm": func(s sizes) (graph.Op, []graph.TensorType) {
 		c := s.upTo(3000)
 		return &graph.GroupNorm{Groups: 1, Epsilon: 1}, []graph.TensorType{floatsOf(2, c, 9), floatsOf(c), floatsOf(c)}
+	},
+	"Gradient": func(s sizes) (graph.Op, []graph.TensorType) {
+		x, n := floatsOf(s.upTo(300), s.upTo(3000)), graph.TensorType{}
+		if n = floatsOf(x.Shape[1]); s.yes() {
+			return graph.GradientOf(&graph.LayerNorm{Axis: 1, Epsilon: 1}), []graph.TensorType{x, x, n, n}
+		}
+		w := s.Windows(s.upTo(20))
+		o := &graph.MaxPool{Kernel: w.kernel, Strides: w.strides, Dilations: w.dilations, PadsBegin: w.begin, PadsEnd: w.end}
+		x = typeOf(s.float(), w.x...)
+		out, err := o.Infer([]graph.TensorType{x})
+		if err != nil {
+			s.Skip(err)
+		}
+		return graph.GradientOf(o), []graph.TensorType{out[0], x}
 	},
 	"IntegerConv": func(s sizes) (graph.Op, []graph.TensorType) {
 		w, maps, group := s.Windows(s.upTo(60)), s.upTo(60), int64(1)
@@ -366,6 +394,14 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 		return &graph.RNN{Hidden: h, Direction: "forward", Activations: []string{"Tanh"}, ActAlpha: make([]float64, 1), ActBeta: make([]float64, 1)},
 			[]graph.TensorType{floatsOf(s.upTo(500), s.upTo(5), n), floatsOf(1, h, n), floatsOf(1, h, h)}
 	},
+	"Random": func(s sizes) (graph.Op, []graph.TensorType) {
+		return &graph.Random{Fn: graph.RandomNormal, B: 1, To: s.float(), Shape: s.shape()}, []graph.TensorType{typeOf(graph.U32, 2), typeOf(graph.I64)}
+	},
+	"RecurrentGradient": func(s sizes) (graph.Op, []graph.TensorType) {
+		h, n, steps, batch := s.upTo(300), s.upTo(300), s.upTo(500), s.upTo(5)
+		return &graph.RecurrentGradient{Cell: "linear gru", Hidden: h, Direction: "forward"},
+			[]graph.TensorType{floatsOf(steps, batch, n), floatsOf(1, 3*h, n), floatsOf(1, 3*h, h), {}, {}, {}, {}, floatsOf(steps, 1, batch, h), floatsOf(steps, 1, batch, h)}
+	},
 	"Reduce": func(s sizes) (graph.Op, []graph.TensorType) {
 		x := s.shape()
 		return &graph.Reduce{Fn: graph.ReduceSum, Axes: []int64{int64(len(x) - 1)}, KeepDims: true}, []graph.TensorType{typeOf(s.float(), x...)}
@@ -383,6 +419,11 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 		n := s.upTo(99)
 		return &graph.RoiAlign{Mode: graph.RoiAverage, Height: s.upTo(30), Width: s.upTo(30), SpatialScale: 1},
 			[]graph.TensorType{floatsOf(1, s.upTo(9), s.upTo(99), s.upTo(99)), floatsOf(n, 4), typeOf(graph.I64, n)}
+	},
+	"RoiAlignGradient": func(s sizes) (graph.Op, []graph.TensorType) {
+		n, c, h, w := s.upTo(99), s.upTo(9), s.upTo(30), s.upTo(30)
+		return &graph.RoiAlignGradient{Mode: graph.RoiMax, Height: h, Width: w, SpatialScale: 1},
+			[]graph.TensorType{floatsOf(1, c, s.upTo(99), s.upTo(99)), floatsOf(n, 4), typeOf(graph.I64, n), floatsOf(n, c, h, w)}
 	},
 	"RoundedPointwise": func(s sizes) (graph.Op, []graph.TensorType) {
 		o := &vec.RoundedPointwise{To: graph.F16}
@@ -448,6 +489,10 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 		o := &graph.ViewedAttention{Heads: h, Rows: rows, Cols: cols, Size: 16, Width: 8, Scale: 1,
 			Q: at(rows, 16), K: at(cols, 16), V: at(cols, 8), Y: at(rows, 8), Shape: []int64{h[0], h[1], rows, 8}}
 		return o, []graph.TensorType{floatsOf(h[0], h[1], rows, 16), floatsOf(h[0], h[1], cols, 16), floatsOf(h[0], h[1], cols, 8)}
+	},
+	"Update": func(s sizes) (graph.Op, []graph.TensorType) {
+		x := floatsOf(s.shape()...)
+		return &graph.Update{Rule: graph.UpdateLamb, NoBias: true, Values: make([]float64, 7)}, []graph.TensorType{x, x, {}, {}, {}, x, x}
 	},
 	"Where": func(s sizes) (graph.Op, []graph.TensorType) {
 		x := s.shape()

@@ -71,6 +71,8 @@ func heavyCases(d graph.DType) []kerneltest.HeavyCase {
 		{Op: &graph.DFT{Axis: 1, Length: 74, OneSided: true}, In: []graph.TensorType{of(8, 64, 2)}},
 		{Op: &graph.GRU{Hidden: 40, Direction: "reverse", Activations: []string{"Sigmoid", "Tanh"}, ActAlpha: make([]float64, 2), ActBeta: make([]float64, 2)},
 			In: []graph.TensorType{of(7, 2, 30), of(1, 120, 30), of(1, 120, 40)}},
+		{Op: &graph.RecurrentGradient{Cell: "gru", Hidden: 40, Direction: "reverse"},
+			In: []graph.TensorType{of(7, 2, 30), of(1, 120, 30), of(1, 120, 40), {}, {}, {}, {}, of(7, 1, 2, 40), of(7, 1, 2, 40)}},
 		kerneltest.HeavyLSTM(d),
 	}
 }

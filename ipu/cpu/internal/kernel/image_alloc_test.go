@@ -30,6 +30,8 @@ func TestImageRunsAllocateNothing(t *testing.T) {
 			{Op: &graph.GridSample{Mode: graph.ResizeCubic, Padding: graph.SampleReflection}, In: []graph.TensorType{of(1, 3, 8, 8), of(1, 9, 9, 2)}},
 			{Op: &graph.RoiAlign{Mode: graph.RoiAverage, Height: 3, Width: 3, SpatialScale: 1},
 				In: []graph.TensorType{of(1, 3, 8, 8), of(5, 4), {DType: graph.I64, Shape: []int64{5}}}},
+			{Op: &graph.RoiAlignGradient{Mode: graph.RoiAverage, Height: 3, Width: 3, SpatialScale: 1},
+				In: []graph.TensorType{of(1, 3, 8, 8), of(5, 4), {DType: graph.I64, Shape: []int64{5}}, of(5, 3, 3, 3)}},
 			{Op: &graph.MaxRoiPool{Height: 3, Width: 3, SpatialScale: 1}, In: []graph.TensorType{of(1, 3, 8, 8), of(5, 5)}},
 			{Op: &graph.ConvTranspose{Strides: ones, Dilations: ones, PadsBegin: ones, Output: []int64{12, 12}, Group: 1},
 				In: []graph.TensorType{of(1, 8, 12, 12), of(8, 16, 3, 3), of(16)}},

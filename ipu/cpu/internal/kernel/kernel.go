@@ -29,13 +29,16 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/conv"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/fourier"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/gemm"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/gradient"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/move"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nhwc"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/quant"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/random"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/recurrent"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/reduce"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/update"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/vec"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/window"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -55,6 +58,9 @@ var families = []map[string]tensor.Binder{
 	recurrent.Kernels,
 	attention.Kernels,
 	fourier.Kernels,
+	random.Kernels,
+	update.Kernels,
+	gradient.Kernels,
 }
 
 // New binds op to its operand and result types, which must be those that

@@ -25,6 +25,7 @@ var Kernels = map[string]tensor.Binder{
 	"NonMaxSuppression": bindSuppression,
 	"Unique":            bindUnique,
 	"Assert":            bindAssert,
+	"AssertLabels":      bindAssertLabels,
 }
 
 // Tables declares the tables of their kernels.
