@@ -38,6 +38,7 @@ type StreamInfo struct {
 	Type      string    // element type for messages, such as "f32"
 	Shape     []int64   // shape of one transfer; empty for a scalar
 	Programs  []int     // indices of the programs that move it, ascending
+	Transfers []int64   // for each of Programs, how many transfers a run of it makes; nil if the engine does not know
 	// Fields says what stands where in a transfer that has several inputs side by side; nil if it is one
 	// tensor, or if the engine does not know.
 	Fields []FieldInfo

@@ -180,16 +180,24 @@ func FLOPs(op graph.Op, in, out []graph.TensorType) float64 {
 		return all
 	case *graph.ConvTranspose:
 		return 2 * size(in[0]) * over(size(in[1]), in[1].Shape[0])
+	case *graph.ConvWeightGradient:
+		return 2 * size(out[0]) * over(size(in[1]), in[1].Shape[1])
 	case *graph.LSTM:
 		return recurrentFLOPs(in, o.BatchFirst)
 	case *graph.GRU:
 		return recurrentFLOPs(in, o.BatchFirst)
 	case *graph.RNN:
 		return recurrentFLOPs(in, o.BatchFirst)
+	case *graph.RecurrentGradient: // the gates again, and two products for each of theirs
+		return 3 * recurrentFLOPs(in, o.BatchFirst)
 	case *graph.Attention: // the scores and what they weigh
 		q, k := in[0], in[1]
 		keys := k.Shape[k.Rank()-2]
 		return 2*size(q)*float64(keys) + 2*size(out[0])*float64(keys)
+	case *graph.AttentionGradient: // the scores again, and two products for each of theirs
+		q, k := in[0], in[1]
+		keys := k.Shape[k.Rank()-2]
+		return 3*2*size(q)*float64(keys) + 2*2*size(in[5])*float64(keys)
 	case *graph.ViewedAttention:
 		each := 2 * float64(o.Rows) * float64(o.Cols) * float64(o.Size+o.Width)
 		for _, n := range o.Heads {

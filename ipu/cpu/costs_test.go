@@ -19,6 +19,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -183,7 +184,7 @@ func TestEveryCostDecides(t *testing.T) {
 	for kind, count := range map[string]int{"images": 100, "tiling": 20, "bytes": 20} {
 		g := rapid.Custom(func(t *rapid.T) []byte { _, _, exe := testNets[kind](t); return exe })
 		for seed := range count {
-			exe, err := graph.Decode(g.Example(seed))
+			exe, err := encoding.Decode(g.Example(seed))
 			require.NoError(t, err)
 			nets = append(nets, exe)
 		}

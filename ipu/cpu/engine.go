@@ -142,7 +142,7 @@ func assemble(c ipu.EngineConfig, opts options, l *weights.Lease, kernels []tens
 	e.describeFields()
 	for i := range m.Plan.Programs {
 		p := program{engine: e, plan: &m.Plan.Programs[i], number: i}
-		moved := map[graph.StreamID]bool{}
+		moved, times := map[graph.StreamID]bool{}, graph.Transfers(e.exe.Programs[i].Steps)
 		for k := range p.plan.Steps {
 			s := &p.plan.Steps[k]
 			if (s.Kind == plan.CopyIn || s.Kind == plan.CopyOut) && !moved[s.Stream] {
@@ -150,6 +150,7 @@ func assemble(c ipu.EngineConfig, opts options, l *weights.Lease, kernels []tens
 				p.streams = append(p.streams, int(s.Stream))
 				info := &e.streams[s.Stream].info
 				info.Programs = append(info.Programs, p.plan.Index)
+				info.Transfers = append(info.Transfers, times[s.Stream])
 			}
 		}
 		e.programs = append(e.programs, p)
@@ -178,6 +179,7 @@ func (e *Engine) Streams() []ipu.StreamInfo {
 		out[i] = s.info
 		out[i].Shape = slices.Clone(s.info.Shape)
 		out[i].Programs = slices.Clone(s.info.Programs)
+		out[i].Transfers = slices.Clone(s.info.Transfers)
 		out[i].Fields = slices.Clone(s.info.Fields)
 	}
 	return out

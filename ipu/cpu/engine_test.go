@@ -558,7 +558,7 @@ func TestStreamsAndPrograms(t *testing.T) {
 	for _, s := range e.Streams() {
 		streams[s.Handle] = s
 	}
-	require.Equal(t, ipu.StreamInfo{Handle: "x", Direction: ipu.HostToDevice, Bytes: 24, Type: "f32", Shape: []int64{2, 3}, Programs: []int{1}}, streams["x"])
+	require.Equal(t, ipu.StreamInfo{Handle: "x", Direction: ipu.HostToDevice, Bytes: 24, Type: "f32", Shape: []int64{2, 3}, Programs: []int{1}, Transfers: []int64{1}}, streams["x"])
 	require.Equal(t, ipu.DeviceToHost, streams["y"].Direction)
 }
 

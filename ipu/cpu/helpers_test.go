@@ -11,6 +11,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 )
 
 // f32 is the type of a float32 tensor.
@@ -41,7 +42,7 @@ func executable(t require.TestingT, b *graph.Builder) []byte {
 	exe, err := b.Finish()
 	require.NoError(t, err)
 	var buf bytes.Buffer
-	require.NoError(t, exe.Encode(&buf))
+	require.NoError(t, encoding.Encode(&buf, exe))
 	return buf.Bytes()
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nhwc"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 )
 
@@ -271,7 +272,7 @@ func TestNHWCWherePaid(t *testing.T) {
 		}
 		y = node(t, b, &graph.Dequantize{To: graph.F32}, "float", y, s)
 		b.AddProgram(0, "main", b.CopyIn("x", x), b.Call(g), b.CopyOut("y", y))
-		exe, err := graph.Decode(optimized(t, executable(t, b), nil))
+		exe, err := encoding.Decode(optimized(t, executable(t, b), nil))
 		require.NoError(t, err)
 		plan, err := PlanOf(exe, 1)
 		require.NoError(t, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 )
 
 // layoutMiss is a family of graphs around one of the engine's own decisions: what
@@ -50,7 +51,7 @@ func cutAnywhere(t *rapid.T) func(most int, byRows func(take int) bool) (take in
 // with everything taken has the family's operator.
 func (m *layoutMiss) check(t *rapid.T, off string) (taken bool) {
 	d, exe := m.draw(t, off)
-	plain, err := graph.Decode(exe)
+	plain, err := encoding.Decode(exe)
 	require.NoError(t, err)
 	var disabled []string
 	if d.yes("integers only") {

@@ -16,6 +16,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/ipu/num"
 )
@@ -272,7 +273,7 @@ func inFloat64(v []float32) []float64 {
 // widened is an executable with float64 in place of float32, false if some
 // operator does not compute with that.
 func widened(exe []byte) (*graph.Executable, bool) {
-	e, err := graph.Decode(exe)
+	e, err := encoding.Decode(exe)
 	if err != nil {
 		return nil, false
 	}
@@ -320,7 +321,7 @@ func sameNumbers(t require.TestingT, want, got []float64, tolerance, sway float6
 // check compares one draw of a family in all ways.
 func (m *nearMiss) check(t *rapid.T, off string) {
 	d, exe := m.draw(t, off)
-	plain, err := graph.Decode(exe)
+	plain, err := encoding.Decode(exe)
 	require.NoError(t, err)
 	tolerance := m.tolerance
 	if tolerance == 0 {
@@ -379,7 +380,7 @@ func (m *nearMiss) check(t *rapid.T, off string) {
 
 // found reports whether the pass found what it looks for.
 func (m *nearMiss) found(t require.TestingT, image []byte) bool {
-	e, err := graph.Decode(image)
+	e, err := encoding.Decode(image)
 	require.NoError(t, err)
 	return slices.ContainsFunc(e.Passes, func(p graph.PassReport) bool {
 		return p.Name == m.pass && slices.ContainsFunc(p.Rewrites, func(w graph.Rewrite) bool { return w.What == m.what })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 )
 
 // attentionDraw draws attention in the forms that exporters write.
@@ -193,7 +194,7 @@ func TestPassesOnAttention(t *testing.T) {
 		d.finish(x, y, g)
 		exe := executable(t, d.b)
 
-		all, err := graph.Decode(optimized(t, exe, nil))
+		all, err := encoding.Decode(optimized(t, exe, nil))
 		require.NoError(t, err)
 		kinds := map[string]int{}
 		for _, n := range all.Graphs[0].Nodes {
@@ -204,12 +205,12 @@ func TestPassesOnAttention(t *testing.T) {
 			require.Zero(t, kinds["Softmax"]+kinds["Slice"], "%v", kinds)
 		}
 
-		plain, err := graph.Decode(exe)
+		plain, err := encoding.Decode(exe)
 		require.NoError(t, err)
 		reference := newInterpreter(plain)
 		_, want := d.start(t, reference)
 		run(t, reference, 1)
-		for name, disabled := range passWays() {
+		for name, disabled := range someWays(t) {
 			e, err := New(ipu.EngineConfig{Name: name, Executable: optimized(t, exe, disabled), Options: opt("threads", "2")})
 			require.NoError(t, err)
 			load(t, e)

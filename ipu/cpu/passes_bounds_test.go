@@ -9,6 +9,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 )
 
 // TestBoundsOfProducts compares networks whose products apply the limits that
@@ -47,7 +48,7 @@ func TestBoundsOfProducts(t *testing.T) {
 			require.NoError(t, e.Close())
 			results = append(results, got)
 
-			decoded, err := graph.Decode(image)
+			decoded, err := encoding.Decode(image)
 			require.NoError(t, err)
 			bounded := 0
 			for _, g := range decoded.Graphs {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 )
 
@@ -42,7 +43,7 @@ func drawNets(t *rapid.T) (m *model, exe []byte, sizes []int64) {
 
 // onlyMain leaves of an executable its load program and one of its main programs.
 func onlyMain(t require.TestingT, exe []byte, main int) []byte {
-	e, err := graph.Decode(exe)
+	e, err := encoding.Decode(exe)
 	require.NoError(t, err)
 	e.Programs = slices.DeleteFunc(e.Programs, func(p graph.Program) bool { return p.Index != 0 && p.Index != main })
 	var others []string
@@ -50,7 +51,7 @@ func onlyMain(t require.TestingT, exe []byte, main int) []byte {
 		others = append(others, p.Name)
 	}
 	var b bytes.Buffer
-	require.NoError(t, e.Encode(&b))
+	require.NoError(t, encoding.Encode(&b, e))
 	return optimized(t, b.Bytes(), others)
 }
 
@@ -86,16 +87,16 @@ func TestPassesOnFamilies(t *testing.T) {
 		for i := range sizes {
 			alone = append(alone, onlyMain(t, exe, familyStart+i))
 		}
-		for name, disabled := range passWays() {
+		for name, disabled := range someWays(t) {
 			if len(disabled) == 1 { // all but one
 				continue
 			}
 			all := optimized(t, exe, disabled)
-			e, err := graph.Decode(all)
+			e, err := encoding.Decode(all)
 			require.NoError(t, err)
 			got := m.runNets(t, newInterpreter(e), sizes, order...)
 			for i := range sizes {
-				one, err := graph.Decode(optimized(t, alone[i], disabled))
+				one, err := encoding.Decode(optimized(t, alone[i], disabled))
 				require.NoError(t, err)
 				want := m.runNets(t, newInterpreter(one), sizes, i)[i]
 				require.Equal(t, bytesOf(want), bytesOf(got[i]), "%s: program %d of %d", name, i, len(sizes))
@@ -133,7 +134,7 @@ func TestPassesShareHoists(t *testing.T) {
 		b.AddProgram(familyStart+i, "main", b.CopyIn(fmt.Sprint("x#", i), x), b.Call(g), b.CopyOut(fmt.Sprint("y#", i), y))
 	}
 	exe := executable(t, b)
-	e, err := graph.Decode(optimized(t, exe, nil))
+	e, err := encoding.Decode(optimized(t, exe, nil))
 	require.NoError(t, err)
 	steps := e.Programs[0].Steps
 	require.Len(t, e.Graphs[steps[len(steps)-1].Graph].Nodes, 3, "exp(w), tanh(exp(w)), exp(v)")
@@ -144,7 +145,7 @@ func TestPassesShareHoists(t *testing.T) {
 		}
 	}
 	require.Equal(t, 5, persistent, "two weights, and what is computed from them")
-	plain, err := graph.Decode(exe)
+	plain, err := encoding.Decode(exe)
 	require.NoError(t, err)
 	for i := range 4 {
 		out := [2][]float32{make([]float32, 6*(i+1)), make([]float32, 6*(i+1))}

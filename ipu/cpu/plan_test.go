@@ -8,12 +8,13 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/stretchr/testify/require"
 )
 
 // planned plans what b built.
 func planned(t require.TestingT, b *graph.Builder) *plan.Plan {
-	exe, err := graph.Decode(executable(t, b))
+	exe, err := encoding.Decode(executable(t, b))
 	require.NoError(t, err)
 	p, err := PlanOf(exe, 2)
 	require.NoError(t, err)

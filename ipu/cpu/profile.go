@@ -12,6 +12,7 @@ type NodeProfile struct {
 	Program int    // the program's index
 	Step    int    // index into the plan's steps
 	Name    string // the node's name, or the stream's handle
+	Graph   string // the name of the node's graph; empty for stream copies
 	Op      string // the operator's kind; empty for stream copies
 	// Function is what the operator computes, where its kind does not say it:
 	// "exp" of a Unary.
@@ -81,6 +82,10 @@ func (e *Engine) Profile() []NodeProfile {
 			c := e.costOf(g, s)
 			n := NodeProfile{Program: g.Index, Step: k, Name: s.Name, Op: s.Op, Kind: s.Kind,
 				Calls: calls, Total: time.Duration(steps[k].nanoseconds.Load()), FLOPs: c.flops, Bytes: c.bytes, Size: c.size}
+			switch s.Kind {
+			case plan.Compute, plan.Move, plan.Share:
+				n.Graph = e.exe.Graphs[s.Graph].Name
+			}
 			if s.Kind == plan.Compute {
 				n.Function = function(e.exe.Graphs[s.Graph].Nodes[s.Node].Op)
 			}

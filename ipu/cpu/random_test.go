@@ -13,6 +13,7 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 )
 
 // randomModel is a random executable with everything needed to run it. All
@@ -395,7 +396,7 @@ func TestRandomModels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)
 		overlap := rapid.SampledFrom([]int{-1, -1, 0, 16}).Draw(t, "overlap")
-		exe, err := graph.Decode(m.exe)
+		exe, err := encoding.Decode(m.exe)
 		require.NoError(t, err)
 		want := runRandom(t, newInterpreter(exe), m, nil, overlap)
 

@@ -30,8 +30,9 @@ type rowDraw struct {
 const rowElements = 48
 
 // rowsTogether are the operators that are not drawn: all rows make one list of places, or the bytes of
-// a transfer have no rows, and nothing is proven of what follows from one.
-var rowsTogether = []string{"Field", "NonMaxSuppression", "NonZero", "Unique"}
+// a transfer, a weight or random numbers have no rows, training is of no use to those who send rows, and nothing is proven of what follows from one. AssertLabels is
+// as Assert is.
+var rowsTogether = []string{"AssertLabels", "AttentionGradient", "ConvWeightGradient", "Field", "Gradient", "NonMaxSuppression", "NonZero", "Random", "RecurrentGradient", "RoiAlignGradient", "Unique", "Update"}
 
 // rowKinds are the operators that nodes of the draws are of. A test compares them with
 // all there are.

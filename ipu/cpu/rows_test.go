@@ -13,6 +13,8 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/dump"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/ipu/graph/rows"
 )
@@ -57,7 +59,7 @@ type rowRunner struct {
 
 func newRowRunner(t *rapid.T, d *rowDraw, e *graph.Executable) *rowRunner {
 	var buf bytes.Buffer
-	require.NoError(t, e.Encode(&buf))
+	require.NoError(t, encoding.Encode(&buf, e))
 	engine, err := New(ipu.EngineConfig{Name: "rows", Executable: buf.Bytes(), Options: opt("threads", "1")})
 	require.NoError(t, err)
 	r := &rowRunner{t: t, e: engine, d: d, x: make([]byte, 4*rowElements), y: make([]byte, 4*rowElements)}
@@ -170,7 +172,7 @@ func TestRandomRows(t *testing.T) {
 			require.NoError(t, r.e.Close())
 			drawn[i]++
 			if proof == nil && !ok && known {
-				t.Fatalf("optimised: %t: proven, but rows change with others\n%s", optimised, e)
+				t.Fatalf("optimised: %t: proven, but rows change with others\n%s", optimised, dump.String(e))
 			}
 			if ok && known && !d.asserts {
 				really[i]++

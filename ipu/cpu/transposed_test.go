@@ -8,6 +8,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 )
 
 // TestTransposedAsConvolutions compares transposed convolutions of all shapes
@@ -41,7 +42,7 @@ func TestTransposedAsConvolutions(t *testing.T) {
 		}
 		d.finish(x, y, g)
 		exe := executable(t, d.b)
-		plain, err := graph.Decode(exe)
+		plain, err := encoding.Decode(exe)
 		require.NoError(t, err)
 		reference := newInterpreter(plain)
 		_, want := d.start(t, reference)
@@ -54,7 +55,7 @@ func TestTransposedAsConvolutions(t *testing.T) {
 		run(t, e, 1)
 		require.InDeltaSlice(t, want, got, 1e-5)
 		require.NoError(t, e.Close())
-		after, err := graph.Decode(code)
+		after, err := encoding.Decode(code)
 		require.NoError(t, err)
 		suits := true
 		for i, k := range w[2:] {

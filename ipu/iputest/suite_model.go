@@ -6,6 +6,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 )
 
 // suiteStreams are the streams of the suite's model; each is f32[4].
@@ -63,7 +64,7 @@ func SuitePortable() []byte {
 	exe, err := b.Finish()
 	var out bytes.Buffer
 	if err == nil {
-		err = exe.Encode(&out)
+		err = encoding.Encode(&out, exe)
 	}
 	if err != nil {
 		panic(fmt.Sprintf("iputest: the suite's model: %v", err))

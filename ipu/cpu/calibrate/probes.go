@@ -15,6 +15,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/ipu/num"
 )
 
@@ -183,7 +184,7 @@ func (m *maker) nodes() {
 		return
 	}
 	var encoded bytes.Buffer
-	if m.err = exe.Encode(&encoded); m.err != nil {
+	if m.err = encoding.Encode(&encoded, exe); m.err != nil {
 		return
 	}
 	e, err := cpu.New(ipu.EngineConfig{Name: "nodes", Executable: encoded.Bytes(), Options: []ipu.Option{{Name: "threads", Value: "1"}}})

@@ -308,6 +308,18 @@ func (c *compiler) inPlace(k, i int) bool {
 	return ok && p.InPlace(i)
 }
 
+// overwrites reports whether kernel k may write a result over operand i.
+func (c *compiler) overwrites(k, result, i int) bool {
+	if result == 0 {
+		return c.inPlace(k, i)
+	}
+	if _, packed := c.packs[packKey{k, i}]; packed || !c.opts.InPlace {
+		return false
+	}
+	p, ok := c.kernels[k].(tensor.Overwriter)
+	return ok && p.Overwrites(result, i)
+}
+
 // isPacked reports whether operand k of a step comes packed.
 func (c *compiler) isPacked(s *Step, k int) bool {
 	if s.Kind != Compute {

@@ -167,7 +167,7 @@ func (f *flow) readsItself(k int, node *graph.Node, i int) bool {
 			operand = j
 		}
 	}
-	return reads > 1 || reads == 1 && (i != 0 || !f.c.inPlace(k, operand))
+	return reads > 1 || reads == 1 && !f.c.overwrites(k, i, operand)
 }
 
 // tensors makes operands of tensors, without a place yet.

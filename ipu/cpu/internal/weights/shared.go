@@ -22,6 +22,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 )
 
 // Shared is a shared executable: what all engines of one executable with equal options
@@ -138,7 +139,7 @@ func (m *Shared) make(ctx context.Context, exe []byte, compile compileFunc, room
 		}
 		close(m.made)
 	}()
-	decoded, err := graph.Decode(exe)
+	decoded, err := encoding.Decode(exe)
 	if err != nil {
 		m.failure = err
 		return nil
