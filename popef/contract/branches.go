@@ -45,6 +45,9 @@ func (p *parser) branches(c *Callers) {
 		if f.runs() && f.Branch(c) == "" {
 			p.fail("a run input or output that is called after a branch")
 		}
+		if f.Transfers > 0 {
+			p.fail("no number of transfers: a branch makes one")
+		}
 		c.Fields = append(c.Fields, f)
 		p.newline()
 	}

@@ -17,18 +17,19 @@ type Group uint8
 
 // The groups, in the order of [Callers.Text].
 const (
-	Hidden      Group = iota // in none
-	Inputs                   // [RunInput]
-	Outputs                  // [RunOutput]
-	LoadInputs               // [LoadInput], or a [Seed] that the files have no data for
-	SaveOutputs              // [SaveOutput]
+	Hidden          Group = iota // in none
+	Inputs                       // [RunInput]
+	Outputs                      // [RunOutput]
+	LoadInputs                   // [LoadInput], or a [Seed] that the files have no data for
+	SaveOutputs                  // [SaveOutput]
+	OptimizerValues              // [Optimizer]
 	numGroups
 )
 
 var (
-	structNames = [numGroups]string{"", "Inputs", "Outputs", "LoadInputs", "SaveOutputs"}
-	groupWords  = [numGroups]string{"", "input", "output", "load", "save"}
-	groupNouns  = [numGroups]string{"hidden anchor", "run input", "run output", "load input", "save output"}
+	structNames = [numGroups]string{"", "Inputs", "Outputs", "LoadInputs", "SaveOutputs", "Optimizer"}
+	groupWords  = [numGroups]string{"", "input", "output", "load", "save", "optimizer"}
+	groupNouns  = [numGroups]string{"hidden anchor", "run input", "run output", "load input", "save output", "optimizer value"}
 )
 
 // String returns the name of the struct, such as "Inputs", or "Hidden".
@@ -61,6 +62,8 @@ func (a *Anchor) Group() Group {
 		}
 	case SaveOutput:
 		return SaveOutputs
+	case Optimizer:
+		return OptimizerValues
 	}
 	return Hidden
 }
@@ -71,12 +74,15 @@ func (a *Anchor) Group() Group {
 // what, stream handles and the hardware are not in it.
 type Callers struct {
 	Replicas   uint32  // replication factor of the executable; generated code opens only 1
-	Iterations int     // transfers of every run input and output in one run, at least 1
+	Iterations int     // transfers of every run input and output in one run that has no number of its own, at least 1
 	Fields     []Field // by group, and in the file's order within one
 
 	// Of a family, else nil:
 	Dims    []Dim    // open dimensions; nil if only data decides sizes
 	Members []Member // sizes that there are, in ascending order: first by the first dimension
+
+	// Trains says that the model changes its weights: its package has Step and Checkpoint.
+	Trains bool
 
 	// Branches are the names of the branches of a fused model, else nil. A run moves the inputs and outputs
 	// of one of them, see [Field.Branch].
@@ -90,9 +96,14 @@ type Field struct {
 	Info    popef.TensorInfo // element type and shape of one transfer; of a family that in the first of its members
 	Axes    []Axis           // of the shape, if one of them is open; else nil
 	Repeats uint32           // equal blocks in a remote buffer, at least 1
-	Handle  string           // stream handle where several fields of the group have the name, else ""
-	Stream  string           // stream handle in the model; "" if the field was read from a text
-	Streams []string         // of a run input or output of a family: stream handles in the model, by index in [Callers.Members]; else nil
+	// Transfers is how many transfers a run makes of a run input or output that has a number of its own, else 0: see [Callers.Transfers].
+	Transfers int
+	Evaluated bool     // of a run output of a model that trains: Evaluate returns it too
+	Weight    bool     // of a save output of a model that trains: it is a weight, which the model loads under the same name
+	Kept      bool     // likewise, of what is no weight: state of the optimizer or of random numbers
+	Handle    string   // stream handle where several fields of the group have the name, else ""
+	Stream    string   // stream handle in the model; "" if the field was read from a text
+	Streams   []string // of a run input or output of a family: stream handles in the model, by index in [Callers.Members]; else nil
 }
 
 // Visible returns the anchors that callers of generated code see: by group, and
@@ -110,7 +121,7 @@ func (c Contract) Callers() Callers {
 	out := Callers{Replicas: c.Replicas, Iterations: c.DeviceIterations()}
 	visible := c.Visible()
 	for _, a := range visible {
-		out.Fields = append(out.Fields, Field{Group: a.Group(), Name: a.Name, Info: a.Info, Repeats: a.Repeats, Stream: a.Handle})
+		out.Fields = append(out.Fields, Field{Group: a.Group(), Name: a.Name, Info: a.Info, Repeats: a.Repeats, Transfers: a.Transfers, Stream: a.Handle})
 	}
 	type key struct {
 		group Group
@@ -128,6 +139,7 @@ func (c Contract) Callers() Callers {
 	if c.Family != nil {
 		out.family(c.Family, visible, c.Anchors)
 	}
+	c.training(&out)
 	for i := range c.Branches {
 		out.Branches = append(out.Branches, c.Branches[i].Name)
 	}
@@ -135,10 +147,11 @@ func (c Contract) Callers() Callers {
 }
 
 // header is the first line of the canonical text, headerFamily that of a
-// family's.
+// family's, headerUneven that of a model whose inputs and outputs differ in transfers.
 const (
 	header       = "popefgen contract 2"
 	headerFamily = "popefgen contract 3"
+	headerUneven = "popefgen contract 5"
 )
 
 // Text returns the canonical text: the header, the device iterations, one line
@@ -186,6 +199,25 @@ const (
 //	input "reader/image" F32 [1 3 48 192]
 //	output "detector/boxes" F32 [100 4]
 //	output "reader/text" S64 [1 24]
+//
+// The text of a model of which a run makes other numbers of transfers for some inputs and outputs than iterations says, as
+// a training model has them, is of format 5. These say how many:
+//
+//	popefgen contract 5
+//	iterations 8
+//	input "x" F32 [16 8 8]
+//	output "loss" F32 [] transfers 1
+//
+// The text of a model that trains is of format 6. It says which outputs Evaluate returns, which of what is saved are weights, and
+// which values of the optimizer can be set:
+//
+//	popefgen contract 6
+//	iterations 8
+//	input "x" F32 [16 8 8]
+//	output "loss" F32 [] transfers 1 evaluate
+//	save "w" F32 [64 10] weight
+//	save "Accl___w" F32 [64 10] state
+//	optimizer "learningRate___default___FLOAT" F32 []
 func (c Callers) Text() string {
 	if c.Family() {
 		return c.pinned() + c.membersText()
@@ -202,6 +234,10 @@ func (c *Callers) pinned() string {
 		b.WriteString(headerFamily + "\n")
 	case c.Branches != nil:
 		b.WriteString(headerBranches + "\n")
+	case c.Trains:
+		b.WriteString(headerTraining + "\n")
+	case c.uneven():
+		b.WriteString(headerUneven + "\n")
 	default:
 		b.WriteString(header + "\n")
 	}
@@ -223,6 +259,18 @@ func (c *Callers) line(f *Field) string {
 	if f.Repeats != 1 {
 		s += fmt.Sprintf(" repeats %d", f.Repeats)
 	}
+	if f.Transfers > 0 {
+		s += fmt.Sprintf(" transfers %d", f.Transfers)
+	}
+	if f.Evaluated {
+		s += " evaluate"
+	}
+	if f.Weight {
+		s += " weight"
+	}
+	if f.Kept {
+		s += " state"
+	}
 	if f.Handle != "" {
 		s += " handle " + strconv.QuoteToASCII(f.Handle)
 	}
@@ -243,8 +291,10 @@ func hashText(text string) string {
 func Parse(text string) (Callers, error) {
 	p := parser{rest: text, line: 1}
 	c := Callers{Replicas: 1}
-	of, fused := p.skip(headerFamily), p.skip(headerBranches)
-	if !of && !fused {
+	of, fused, uneven := p.skip(headerFamily), p.skip(headerBranches), p.skip(headerUneven)
+	p.trains = p.skip(headerTraining)
+	c.Trains = p.trains
+	if !of && !fused && !uneven && !p.trains {
 		p.word(header)
 	}
 	p.newline()
@@ -268,6 +318,14 @@ func Parse(text string) (Callers, error) {
 	if p.err != nil {
 		return Callers{}, p.err
 	}
+	for i := range c.Fields {
+		if f := &c.Fields[i]; f.Transfers > 0 && f.Transfers == c.Iterations {
+			return Callers{}, fmt.Errorf("%w: %s: its %d transfers are those that the line iterations says", ErrText, f.what(), f.Transfers)
+		}
+	}
+	if c.Trains && !slices.ContainsFunc(c.Fields, func(f Field) bool { return f.Weight || f.Group == OptimizerValues }) {
+		return Callers{}, fmt.Errorf("%w: a model that trains has neither weights nor values of an optimizer", ErrText)
+	}
 	if at := differs(c.Text(), text); at > 0 {
 		return Callers{}, fmt.Errorf("%w: line %d: written in another way", ErrText, at)
 	}
@@ -289,7 +347,7 @@ func (p *parser) field(axes func(f *Field)) Field {
 		}
 	}
 	if f.Group == Hidden {
-		p.fail("input, output, load or save")
+		p.fail("input, output, load, save or optimizer")
 	}
 	f.Name = p.quoted()
 	p.word(" ")
@@ -303,6 +361,10 @@ func (p *parser) field(axes func(f *Field)) Field {
 	if p.skip(" repeats ") {
 		f.Repeats = p.number()
 	}
+	if f.runs() && axes == nil && p.skip(" transfers ") {
+		f.Transfers = int(p.number())
+	}
+	p.flags(&f)
 	if p.skip(" handle ") {
 		f.Handle = p.quoted()
 	}

@@ -32,10 +32,12 @@ type Contract struct {
 	Iterations uint32 // device iterations; 0 = not recorded, see [Contract.DeviceIterations]
 	SeedHandle string // stream handle of the random seed; empty if there is none
 	Flow       popef.ProgramFlow
+	Inference  bool   // it was compiled for inference: its weights stay as they are
+	Evaluate   uint32 // program that computes what a step does without changing weights; 0 if there is none
 	Anchors    []Anchor
 	Family     *family.Family  // what its main programs have in common; nil for a model of one size without counts
 	Branches   []family.Branch // models of their own that its main programs are; nil if it is not fused
-	Refused    error           // why the files hold no family, or branches, although they claim so: wraps [family.ErrFamily] or [family.ErrBranches]. Nobody may run such a model
+	Refused    error           // why the files hold no family, branches or transfers, although they claim so: wraps [family.ErrFamily], [family.ErrBranches] or [ErrTransfers]. Nobody may run such a model
 }
 
 // Anchor is one anchor of a contract.
@@ -57,6 +59,9 @@ type Anchor struct {
 	// Counts says that it is a run output that says how much of another is
 	// filled ([family.Axis.Count]). Callers see it as the length of that.
 	Counts bool
+	// Transfers is how many transfers of it a run makes, of a run input or output that has a number of its
+	// own, else 0: see [Contract.Transfers].
+	Transfers int
 }
 
 // Of returns the contract of a model.
@@ -64,6 +69,9 @@ func Of(m *popef.Model) Contract {
 	c := of(&m.Metadata, func(name string) bool { return carries(m, name) })
 	if c.Family, c.Refused = family.Of(m); c.Refused == nil {
 		c.Branches, c.Refused = family.BranchesOf(m)
+	}
+	if c.Refused == nil {
+		c.Refused = c.readTransfers(m)
 	}
 	c.members()
 	return c
@@ -110,6 +118,8 @@ func of(meta *popef.Metadata, carries func(name string) bool) Contract {
 		IPUs:       meta.NumIPUs,
 		Iterations: meta.DeviceIterations,
 		SeedHandle: meta.SeedHandle,
+		Inference:  meta.IsInference,
+		Evaluate:   evaluates(meta),
 		Flow: popef.ProgramFlow{
 			Load: slices.Clone(meta.ProgramFlow.Load),
 			Main: slices.Clone(meta.ProgramFlow.Main),
@@ -130,13 +140,13 @@ func of(meta *popef.Metadata, carries func(name string) bool) Contract {
 			Index:        i,
 		})
 	}
-	c.settle()
+	c.settle(meta.Programs)
 	return c
 }
 
 // settle puts everything whose order means nothing in order, and decides the
-// anchors' roles.
-func (c *Contract) settle() {
+// anchors' roles; programs are the names of programs that are known.
+func (c *Contract) settle(programs []popef.ProgramInfo) {
 	for i := range c.Anchors {
 		a := &c.Anchors[i]
 		slices.Sort(a.Programs)
@@ -146,13 +156,13 @@ func (c *Contract) settle() {
 	slices.SortStableFunc(c.Anchors, func(a, b Anchor) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Handle, b.Handle))
 	})
-	for i, r := range c.roles() {
+	for i, r := range c.roles(programs) {
 		c.Anchors[i].Role = r
 	}
 }
 
 // DeviceIterations returns how many transfers of every run input and output
-// one run makes, at least 1: frameworks that do not record the number (it is
+// one run makes that has no number of its own, at least 1: frameworks that do not record the number (it is
 // 0 then) make one.
 func (c Contract) DeviceIterations() int { return int(max(1, c.Iterations)) }
 

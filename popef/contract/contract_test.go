@@ -137,7 +137,7 @@ func TestParseErrors(t *testing.T) {
 		{"no name", strings.Replace(good, `"image"`, `image`, 1), `line 3: found "image F32 [4 1 28 28]", want a quoted string`},
 		{"raw string", strings.Replace(good, `"image"`, "`image`", 1), "line 3: written in another way"},
 		{"type", strings.Replace(good, "F32", "F33", 1), `want an element type`},
-		{"direction", strings.Replace(good, "output ", "outward ", 1), `line 4: found "outward \"logits\" F32 [4 10]", want input, output, load or save`},
+		{"direction", strings.Replace(good, "output ", "outward ", 1), `line 4: found "outward \"logits\" F32 [4 10]", want input, output, load, save or optimizer`},
 		{"shape", strings.Replace(good, "[4 10]", "[4  10]", 1), "want a dimension"},
 		{"open shape", strings.Replace(good, "[4 10]", "[4 10", 1), `want " "`},
 		{"no space in shape", strings.Replace(good, "[4 10]", "[4,10]", 1), `want " "`},
@@ -219,6 +219,8 @@ func FuzzParse(f *testing.F) {
 		f.Add(contract.Of(m).Callers().Text())
 	}
 	f.Add(fusedBase)
+	f.Add("popefgen contract 6\niterations 8\ninput \"x\" F32 [2]\noutput \"loss\" F32 [] transfers 1 evaluate\nsave \"w\" F32 [2] weight\noptimizer \"lr\" F32 []\n")
+	f.Add("popefgen contract 5\niterations 8\ninput \"x\" F32 [2]\noutput \"loss\" F32 [] transfers 1\n")
 	f.Add("popefgen contract 2\nreplicas 0\niterations 3\ninput \"\" DataType(99) [-1 0] repeats 2 handle \"\\xff\"\n")
 	f.Add(familyBase)
 	f.Add(countedBase)

@@ -55,7 +55,7 @@ func parse1(text string) (Contract, error) {
 	if p.err != nil {
 		return Contract{}, p.err
 	}
-	c.settle()
+	c.settle(nil)
 	return c, nil
 }
 

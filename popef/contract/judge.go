@@ -30,12 +30,12 @@ func Compare(old, new Published) Comparison {
 	j.batched = j.findBatch()
 	j.members = j.pairMembers()
 	j.model()
-	added = j.renames(j.fused(added))
+	added = j.renames(j.optimizer(j.fused(added)))
 	for i, at := range j.pairs {
 		switch {
 		case at >= 0:
 			j.field(i, at)
-		case !slices.Contains(j.gone, old.Fields[i].Branch(&j.old.Callers)):
+		case !j.folded[i] && !slices.Contains(j.gone, old.Fields[i].Branch(&j.old.Callers)):
 			j.removed(i)
 		}
 	}
@@ -53,7 +53,8 @@ type judge struct {
 	pairs    []int
 	members  []int
 	batched  *batchChange
-	gone     []string // branches that the new one lacks
+	gone     []string     // branches that the new one lacks
+	folded   map[int]bool // old fields that a finding about the optimizer speaks of
 	found    []Finding
 }
 
@@ -125,6 +126,7 @@ func (j *judge) model() {
 	if old.hash1 != "" || new.hash1 != "" { // what 2 and 3 differ in has findings of its own
 		j.add(KindFormat, r, "format of the contract", "", old.format(), new.format())
 	}
+	j.training()
 	j.order()
 }
 
@@ -184,6 +186,12 @@ func (j *judge) field(i, at int) {
 	}
 	j.addField(KindRepeats, ruling{Breaking, false, fmt.Sprintf("they are the first dimension of the array in %s", j.old.place(i)), adapt}, a,
 		fmt.Sprint(a.Repeats), fmt.Sprint(b.Repeats))
+	if a.runs() && b.runs() && (a.Transfers > 0 || b.Transfers > 0) {
+		was, is := j.old.Transfers(a), j.new.Transfers(b)
+		j.addField(KindTransfers, ruling{Breaking, false, fmt.Sprintf("the type of %s changes: %s becomes %s", j.old.place(i), iterated(was), iterated(is)),
+			"adapt the callers, or compile the model with the old number of batches and the old return type"}, a, fmt.Sprint(was), fmt.Sprint(is))
+	}
+	j.trained(i, at)
 	j.addField(KindHandle, ruling{Breaking, false, "several anchors have this name, and nothing but the stream handle tells which of them it is",
 		"see which is which, generate the package again and adapt the callers"}, a, quote(a.Handle), quote(b.Handle))
 }
@@ -248,6 +256,8 @@ func (j *judge) added(at int) {
 		if !j.old.has(LoadInputs) {
 			r.why = "it is required: Open gets the argument load"
 		}
+	case OptimizerValues:
+		r = ruling{Compatible, true, "its value stays that of the file until SetOptimizer is given another", again + " to set it"}
 	default:
 		in := j.new.structName(f)
 		r = ruling{Compatible, true, fmt.Sprintf("callers may ignore it: New%s allocates it", in),
@@ -268,6 +278,8 @@ func (j *judge) lastOf(g Group) string {
 	case j.new.has(g):
 	case g == LoadInputs:
 		return ", and with it LoadInputs and the argument load of Open"
+	case g == OptimizerValues:
+		return ", and with it SetOptimizer"
 	case g == SaveOutputs:
 		return ", and with it SaveOutputs and the method Save"
 	}
@@ -294,6 +306,9 @@ func (c *Callers) summary(f *Field) string {
 	s := c.info(f)
 	if f.Repeats != 1 {
 		s += fmt.Sprintf(" repeated %d times", f.Repeats)
+	}
+	if f.Transfers > 0 {
+		s += fmt.Sprintf(", %d transfers", f.Transfers)
 	}
 	if f.Handle != "" {
 		s += ", handle " + quote(f.Handle)

@@ -3,6 +3,7 @@ package contract
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/popefgen/popefgen/popef"
 )
@@ -30,7 +31,9 @@ type Role uint8
 //     without data. A seed handle without such an anchor (TensorFlow) is
 //     nothing.
 //  6. An input that the files carry data for is [LoadData], also if a main
-//     program moves it: the runtime then feeds it in every run.
+//     program moves it: the runtime then feeds it in every run. If a load program alone moves it and has
+//     PopART's name, the role says more: it is [Optimizer] with the program OptimizerFromHost, [RandomState] with RngStateFromHost,
+//     and [State] with WeightsFromHost where its name is that of state of another such input, as Accl___w is of w, or that of what automatic loss scaling remembers.
 //  7. An input without data is a [LoadInput] if a load or save program moves
 //     it, also if a main program does so as well (TensorFlow's variables): its
 //     value is given once, and moved again wherever a program asks.
@@ -60,11 +63,18 @@ const (
 	// Seed: the random seed. The caller gives it, before the load programs
 	// run, if [Anchor.HasData] is false, and may override it otherwise.
 	Seed
+	// State: the files carry what an optimizer keeps for a weight, or its gradient accumulator. It is
+	// loaded and saved with the weights, and changes as they do.
+	State
+	// Optimizer: the files carry a value of the optimizer, such as the learning rate.
+	Optimizer
+	// RandomState: the files carry the state of random numbers.
+	RandomState
 	numRoles
 )
 
 var roleNames = [numRoles]string{"unused", "run input", "run output", "load data", "load input",
-	"save output", "load output", "remote buffer", "seed"}
+	"save output", "load output", "remote buffer", "seed", "state", "optimizer", "random state"}
 
 // String returns the role in words, such as "run input".
 func (r Role) String() string {
@@ -86,8 +96,8 @@ func Roles(m *popef.Model) []Role {
 }
 
 // roles applies the rules to every anchor.
-func (c *Contract) roles() []Role {
-	var carried []string // names of inputs with data, for rule 3
+func (c *Contract) roles(programs []popef.ProgramInfo) []Role {
+	var carried []string // names of inputs with data, for rules 3 and 6
 	for _, a := range c.Anchors {
 		if a.Type == popef.Input && a.HasData {
 			carried = append(carried, a.Name)
@@ -95,13 +105,48 @@ func (c *Contract) roles() []Role {
 	}
 	slices.Sort(carried)
 	load, main, save := setOf(c.Flow.Load), setOf(c.Flow.Main), setOf(c.Flow.Save)
+	named := map[uint32]string{}
+	for _, p := range programs {
+		named[p.Index] = p.Name
+	}
 	roles := make([]Role, len(c.Anchors))
 	for i := range c.Anchors {
 		a := &c.Anchors[i]
 		_, readBack := slices.BinarySearch(carried, a.Name)
 		roles[i] = c.role(a, readBack, moves(load, a), moves(main, a), moves(save, a))
+		if roles[i] == LoadData && a.Type == popef.Input && len(a.Programs) == 1 && load[a.Programs[0]] {
+			roles[i] = loaded(named[a.Programs[0]], a.Name, carried)
+		}
 	}
 	return roles
+}
+
+// statePrefixes are what PopART puts before the name of a weight to make those of its states.
+var statePrefixes = []string{"Accl___", "Accl1___", "Accl2___", "Accl3___", "Accum___", "Step___", "Master___"}
+
+// stateNames are the names of states that belong to no single weight: what automatic loss scaling remembers.
+var stateNames = []string{"lossScaleUpdateFactor", "lossScaleUpdateOver", "lossScaleUpdateSteps"}
+
+// loaded returns the role of an input with data that only the load program of that name moves.
+func loaded(program, name string, carried []string) Role {
+	switch program {
+	case "OptimizerFromHost":
+		return Optimizer
+	case "RngStateFromHost":
+		return RandomState
+	case "WeightsFromHost":
+		if slices.Contains(stateNames, name) {
+			return State
+		}
+		for _, prefix := range statePrefixes {
+			if of, ok := strings.CutPrefix(name, prefix); ok {
+				if _, there := slices.BinarySearch(carried, of); there {
+					return State
+				}
+			}
+		}
+	}
+	return LoadData
 }
 
 // role applies the rules to one anchor; readBack says whether an input of its

@@ -77,6 +77,25 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// TestRolesOfTraining has what programs with PopART's names load, beside a weight w.
+func TestRolesOfTraining(t *testing.T) {
+	info := popef.TensorInfo{DataType: popef.F32}
+	for name, want := range map[string]contract.Role{
+		"Accl1___w": contract.State, "Step___w": contract.State, "Master___w": contract.State, "Accl1___v": contract.LoadData,
+		"lossScaleUpdateFactor": contract.State, "lossScaleUpdateOver": contract.State, "lossScaleUpdateSteps": contract.State, "lossScale": contract.LoadData,
+	} {
+		f := popeftest.ModelA()
+		f.Metadata.ProgramFlow = popef.ProgramFlow{Load: []uint32{0}, Main: []uint32{5}}
+		f.Metadata.Programs = []popef.ProgramInfo{{Index: 0, Name: "WeightsFromHost"}, {Index: 5, Name: "Program"}}
+		f.Metadata.Anchors, f.Tensors = nil, nil
+		for _, n := range []string{name, "w"} {
+			f.Metadata.Anchors = append(f.Metadata.Anchors, popef.Anchor{Name: n, Handle: n, Type: popef.Input, Info: info, Programs: []uint32{0}})
+			f.Tensors = append(f.Tensors, popeftest.Tensor{Name: n, Info: info, Data: make([]byte, 4)})
+		}
+		require.Equal(t, []contract.Role{want, contract.LoadData}, contract.Roles(f.Load(t)), name)
+	}
+}
+
 func TestRoleOfNewerType(t *testing.T) {
 	m := popef.Model{Metadata: popef.Metadata{
 		Anchors:     []popef.Anchor{{Name: "x", Type: 9, Programs: []uint32{5}}},

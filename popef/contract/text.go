@@ -33,6 +33,8 @@ type parser struct {
 	rest string
 	line int
 	err  error
+
+	trains bool // it is the text of a model that trains
 }
 
 func (p *parser) fail(want string) {

@@ -39,17 +39,18 @@ type Kind string
 
 // The kinds of finding.
 const (
-	KindRemoved    Kind = "removed" // a field is gone
-	KindAdded      Kind = "added"   // a field is new
-	KindRenamed    Kind = "renamed" // an anchor has another name
-	KindGoName     Kind = "go-name" // the same name makes another Go identifier
-	KindRole       Kind = "role"    // a field moves to another struct
-	KindType       Kind = "type"    // element type
-	KindShape      Kind = "shape"   // number or size of dimensions
-	KindBatch      Kind = "batch"   // the leading dimension of all run inputs and outputs, and nothing else
-	KindRepeats    Kind = "repeats" // blocks in the remote buffer
-	KindHandle     Kind = "handle"  // stream handle of an anchor that shares its name
-	KindOrder      Kind = "order"   // of the fields of a struct
+	KindRemoved    Kind = "removed"   // a field is gone
+	KindAdded      Kind = "added"     // a field is new
+	KindRenamed    Kind = "renamed"   // an anchor has another name
+	KindGoName     Kind = "go-name"   // the same name makes another Go identifier
+	KindRole       Kind = "role"      // a field moves to another struct
+	KindType       Kind = "type"      // element type
+	KindShape      Kind = "shape"     // number or size of dimensions
+	KindBatch      Kind = "batch"     // the leading dimension of all run inputs and outputs, and nothing else
+	KindRepeats    Kind = "repeats"   // blocks in the remote buffer
+	KindTransfers  Kind = "transfers" // of a run input or output in a run, where it has a number of its own
+	KindHandle     Kind = "handle"    // stream handle of an anchor that shares its name
+	KindOrder      Kind = "order"     // of the fields of a struct
 	KindReplicas   Kind = "replicas"
 	KindIterations Kind = "iterations"
 	KindSamples    Kind = "samples" // whether the package has RunSamples
@@ -70,6 +71,13 @@ const (
 	KindBranches      Kind = "branches"       // whether the model is fused
 	KindBranchRemoved Kind = "branch-removed" // a branch is gone
 	KindBranchAdded   Kind = "branch-added"   // a branch is new
+
+	// Kinds of models that train.
+	KindTraining        Kind = "training"         // whether the model trains
+	KindEvaluated       Kind = "evaluated"        // whether Evaluate returns an output
+	KindOptimizer       Kind = "optimizer"        // what the optimizer keeps for the weights
+	KindOptimizerFields Kind = "optimizer-fields" // what callers see of an optimizer of another rule
+	KindKept            Kind = "kept"             // whether what is saved is a weight, or state, that the model loads again
 
 	// Kinds outside the contract, see [Notes].
 	KindWeights    Kind = "weights"
@@ -130,7 +138,7 @@ func (f Finding) Change() string {
 }
 
 var kindWords = map[Kind]string{
-	KindRole: "its role", KindType: "type", KindShape: "shape", KindBatch: "shape", KindHandle: "stream handle", KindRepeats: "repeats",
+	KindRole: "its role", KindType: "type", KindShape: "shape", KindBatch: "shape", KindHandle: "stream handle", KindRepeats: "repeats", KindTransfers: "transfers", KindEvaluated: "returned by Evaluate", KindKept: "what it is",
 	KindOpened: "shape", KindFixed: "shape", KindBound: "shape",
 }
 

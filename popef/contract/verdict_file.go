@@ -27,6 +27,9 @@ type Published struct {
 	// Hidden holds the anchors that callers do not see, if they are known.
 	// Findings explain themselves by them; they decide nothing.
 	Hidden []Anchor
+	// Optimizer is that of a training model with all its numbers, as people write it, see [OptimizerOf]; "" if it is not known. Findings
+	// name it; it decides nothing.
+	Optimizer string
 	// hash1 is the hash of a contract in format 1, "" for every other.
 	hash1 string
 }
@@ -63,6 +66,10 @@ func (p *Published) format() string {
 		return "3"
 	case p.Branches != nil:
 		return "4"
+	case p.Trains:
+		return "6"
+	case p.uneven():
+		return "5"
 	}
 	return "2"
 }
@@ -104,7 +111,7 @@ func (p Published) FileText() string {
 func IsFile(data []byte) bool {
 	line, _, _ := strings.Cut(string(data[:min(len(data), len(header)+2)]), "\n")
 	line = strings.TrimSuffix(line, "\r")
-	return line == header || line == headerFamily || line == headerBranches || line == header1
+	return line == header || line == headerFamily || line == headerBranches || line == headerUneven || line == headerTraining || line == header1
 }
 
 // ParseFile reads the content of a contract.txt. Line ends may be those of

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +13,10 @@ import (
 
 	"github.com/popefgen/popefgen/popef"
 )
+
+// TrainingBlob is the name of the opaque blob, JSON, in which a training model that popefgen compiled says what it learns; its key optimizer
+// has the optimizer with all its numbers, as people write it.
+const TrainingBlob = "popefgen.training"
 
 // Notes returns what differs between two models and callers do not see:
 // weights with their names, types and shapes, stream handles, programs, the
@@ -34,6 +39,17 @@ func Notes(old, new *popef.Model) ([]Finding, error) {
 	n.values(KindOptions, "engine option", options(a.EngineOptions), options(b.EngineOptions), load, "see that the device is run as intended")
 	n.values(KindOptions, "device option", options(a.DeviceOptions), options(b.DeviceOptions), load, "see that the device is run as intended")
 	n.values(KindNames, "name of program", programNames(a.Programs), programNames(b.Programs), "programs are run by index", "nothing")
+	told := func(m *popef.Model) string {
+		if o := OptimizerOf(m); o != "" {
+			return quote(o)
+		}
+		return "not told"
+	}
+	if x, y := Of(old).Callers(), Of(new).Callers(); otherRule(&x, &y) {
+		n.folded = true // Judge tells
+	} else {
+		n.add(KindOptions, "optimizer", told(old), told(new), "callers see the values of it that can be changed", "see that weights are to be learnt so; a checkpoint goes on with the new one if its states are the same")
+	}
 	const target = "callers do not name the hardware"
 	n.add(KindTarget, "IPUs", fmt.Sprint(a.NumIPUs), fmt.Sprint(b.NumIPUs), target, "see that such a device is there")
 	n.add(KindTarget, "IPU version", fmt.Sprint(a.IPUVersion), fmt.Sprint(b.IPUVersion), target, "see that such a device is there")
@@ -43,7 +59,27 @@ func Notes(old, new *popef.Model) ([]Finding, error) {
 	return n.found, n.weights(old, new)
 }
 
-type notes struct{ found []Finding }
+// OptimizerOf returns the optimizer that a training model says it has, "" if it says nothing.
+func OptimizerOf(m *popef.Model) string {
+	const most = 64 << 20 // bytes
+	for _, b := range m.Opaques() {
+		if b.Name != TrainingBlob || b.PayloadSize > most {
+			continue
+		}
+		var about struct {
+			Optimizer string `json:"optimizer"`
+		}
+		if data, err := b.Bytes(); err == nil && json.Unmarshal(data, &about) == nil && about.Optimizer != "" {
+			return about.Optimizer
+		}
+	}
+	return ""
+}
+
+type notes struct {
+	found  []Finding
+	folded bool // the optimizer is of another rule, which Judge tells with all that goes and comes with it
+}
 
 func (n *notes) add(k Kind, what, was, is, why, do string) {
 	if was != is {
@@ -151,7 +187,7 @@ func (n *notes) weightNames(old, new *popef.Model) {
 	list := func(m *popef.Model) map[string]string {
 		out := map[string]string{}
 		for _, a := range Of(m).Published().Hidden {
-			if a.Type.TakesData() {
+			if a.Type.TakesData() && !(n.folded && (a.Role == State || a.Role == Optimizer)) {
 				out[quote(a.Name)] += fmt.Sprintf(" %v %v", a.Role, a.Info)
 			}
 		}
