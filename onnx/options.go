@@ -28,13 +28,33 @@ type Options struct {
 	Max map[string]int64
 	// FoldWeights makes weights constants of the executable.
 	FoldWeights bool
+	// Variable reports, by its name, whether a weight changes while the executable is in use, as training
+	// changes it: nothing that depends on it is computed now. Where its value has to be known, the
+	// model's is taken, and no tensor made of it for that. nil stands for none.
+	Variable func(weight string) bool
 	// Memory is the most bytes that values computed at compile time may take; 0
 	// stands for what a machine like this one can spare.
 	Memory int64
+	// Seed is what the seed of random numbers is where the model is loaded, unless the caller gives another
+	// one ([Lowered.Random]).
+	Seed uint64
+	// Training says how the model is lowered if it is to be trained; nil for inference.
+	Training *Training
 	// NewEvaluator returns what computes operators on known values for one lowering, in
 	// Memory bytes (0: what ctx's budget has) and until ctx is done. Package onnx/compile takes
 	// the CPU engine's where it is nil.
 	NewEvaluator func(ctx context.Context, memory int64) Evaluator
+}
+
+// Training says what operators do in training that do something else in inference, and that the model has as they are in
+// inference. An operator that the model has in its training mode, by an attribute or operand, is lowered as it stands there with or without.
+type Training struct {
+	// BatchStatistics lets BatchNormalization take mean and variance of the batch, and count them into the running ones, which
+	// are weights ([Lowered.Running]). Otherwise these stay as they are.
+	BatchStatistics bool
+	// Dropout lets Dropout drop that does not say whether it is in training mode: those of operator sets before 12, and
+	// those that leave the operand out.
+	Dropout bool
 }
 
 // Lowered is a model in the operators of the portable executable.
@@ -56,8 +76,34 @@ type Lowered struct {
 	// Weights are the initialisers that stayed tensors of their own: persistent
 	// tensors without data, in the order in which nodes use them.
 	Weights []Weight
+	// Random says what the random numbers of Main follow from; nil if it draws none.
+	Random *Random
+	// Running are those of Weights that After changes, running means and variances. No gradient flows to them.
+	Running []graph.TensorID
+	// After are graphs to call after Main, and after whatever computes any part of it again, as backward graphs
+	// do: they count the run in Random.Step, and write Running from what Main has computed. There is one at most.
+	After []graph.GraphID
+	// Evaluate is, with Options.Training, what computes the outputs without training modes: Dropout keeps all, and
+	// BatchNormalization takes the running statistics. nil if Main does so.
+	Evaluate *Evaluation
 	// Warnings are remarks about the model that a user should see.
 	Warnings []string
+}
+
+// Evaluation is a graph that evaluates a model that is trained.
+type Evaluation struct {
+	Graph   graph.GraphID // reads the inputs and weights that Main does
+	Outputs []Port        // those of the model, as [Lowered.Outputs], with tensors of their own
+}
+
+// Random is what random numbers follow from, together with the operator that draws them and the place of an element: the
+// same seed and step give the same numbers on every machine and number of threads.
+// In terms of [github.com/popefgen/popefgen/ipu/export]'s layouts, Seed with Value is the random seed, and Step, which
+// starts as 0, the random state.
+type Random struct {
+	Seed  graph.TensorID // persistent, U32 [2]; [graph.None] if every operator has a seed of its own
+	Value []byte         // of Seed: Options.Seed
+	Step  graph.TensorID // persistent I64 scalar: how often the graphs of Lowered.After were called
 }
 
 // Port is an input or an output.
@@ -75,4 +121,8 @@ type Weight struct {
 	Name   string // the initialiser's name, unique among weights
 	Tensor graph.TensorID
 	Data   []byte // as in [Tensor.Data]
+	// Initializer is its name in the model, which another one of a branch may have too.
+	Initializer string
+	Variable    bool // [Options.Variable] says so
+	Known       bool // it is variable, and somewhere its value had to be known
 }

@@ -225,6 +225,9 @@ func (c *Call) Axes(list []int64, n int64) []int64 {
 // ONNX's documentation of the operator. It is nil if it is left out.
 func (c *Call) Known(i int, what string) *Value {
 	v := c.Opt(i)
+	if v != nil && v.weight != nil && v.weight.variable {
+		v = v.Constant()
+	}
 	if v != nil && !v.Known {
 		c.Want(v, fmt.Sprintf("%d (%s)", i, what))
 	}

@@ -139,7 +139,7 @@ type attempt struct {
 // was there before is noted in the journal.
 func (l *lowerer) try() *attempt {
 	l.attempts++
-	return &attempt{l, len(l.exe.Tensors), len(l.exe.Graphs), len(l.graph().Nodes), len(l.exe.Graphs[0].Nodes),
+	return &attempt{l, len(l.exe.Tensors), len(l.exe.Graphs), len(l.graph().Nodes), len(l.exe.Graphs[l.root].Nodes),
 		len(l.weights), len(l.warnings), len(l.obstacles), len(l.needs), len(l.errs), len(l.journal), l.count, l.problems}
 }
 
@@ -221,7 +221,7 @@ func (a *attempt) undo() {
 	}
 	l.exe.Tensors, l.exe.Graphs = l.exe.Tensors[:a.tensors], l.exe.Graphs[:a.graphs]
 	l.graph().Nodes = l.graph().Nodes[:a.nodes]
-	l.exe.Graphs[0].Nodes = l.exe.Graphs[0].Nodes[:a.mainNodes]
+	l.exe.Graphs[l.root].Nodes = l.exe.Graphs[l.root].Nodes[:a.mainNodes]
 	l.weights, l.warnings, l.obstacles = l.weights[:a.weights], l.warnings[:a.warnings], l.obstacles[:a.obstacles]
 	l.needs, l.errs = l.needs[:a.needs], l.errs[:a.errs]
 	l.tried += l.count - a.count

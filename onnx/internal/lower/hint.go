@@ -8,12 +8,11 @@ import (
 
 // Hints say what to do about something that is not supported.
 const (
-	HintTraining = "export the model for inference"
+	hintTraining = "export the model for inference"
 	hintLoop     = "give the loop a trip count that is known when the model is compiled, with --bind if it is an input"
 	HintFold     = "compute it where the model is exported, and put the result into the model"
 	hintSeries   = "an executable has tensors only: export with Split and Concat in place of sequences, without optionals"
 	HintText     = "an executable has no strings: turn text into numbers before the model"
-	hintRandom   = "an executable gives the same outputs for the same inputs: make the random numbers an input of the model"
 	hintComplex  = "make real and imaginary part a last dimension of 2, as DFT takes it"
 	hintFloat8   = "the types of 8 bits that are supported are float8e4m3fnuz and float8e5m2fnuz, without infinities"
 )
@@ -34,15 +33,13 @@ func hintFor(domain, op string) string {
 	case domain == "ai.onnx.ml":
 		return "export trees and linear models as tensor operators, or keep this part outside of the model"
 	case strings.HasSuffix(domain, ".training"):
-		return HintTraining
+		return hintTraining
 	case domain != "" && domain != "ai.graphcore" && domain != "ai.onnx.preview":
 		return "a custom operator can be lowered if the model defines it as a function"
 	case has("Sequence", "Optional"):
 		return hintSeries
 	case has("String", "Regex"):
 		return HintText
-	case has("Random", "Bernoulli", "Multinomial"):
-		return hintRandom
 	case has("ImageDecoder"):
 		return "decode images before the model"
 	}

@@ -323,6 +323,8 @@ func (it *iteration) runWith(m *marks) (out []*Value, again bool) {
 	var cond *Value
 	var next, collected, nextCounts []*Value
 	op := &graph.Loop{Count: it.trip}
+	c.l.iterations = append(c.l.iterations, i)
+	defer func(around []*Value) { c.l.iterations = around }(c.l.iterations[:len(c.l.iterations)-1])
 	op.Body = c.outline("body", func() {
 		elements := make([]*Value, len(it.scanned))
 		for k, s := range it.scanned {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/popefgen/popefgen/internal/printable"
@@ -49,7 +50,7 @@ func lower(ctx context.Context, m *onnx.Model, o onnx.Options, t Table) (*onnx.L
 	l := &lowerer{
 		ctx: ctx, evaluator: o.NewEvaluator(ctx, o.Memory), opts: o, ops: t.Operators, declared: make(map[string]onnx.ValueInfo, len(m.Graph.Outputs)), functions: make(map[functionKey]*onnx.Function, len(m.Functions)),
 		scanned: make(map[any]bool), used: make(map[string]bool), repeats: make(map[string]int), byText: make(map[string]*onnx.Obstacle),
-		infos: make(map[string]onnx.ValueInfo, len(m.Graph.Values)), usedMax: make(map[string]bool), counted: t.Counted,
+		infos: make(map[string]onnx.ValueInfo, len(m.Graph.Values)), owners: make(map[string]*weight), usedMax: make(map[string]bool), counted: t.Counted,
 		exe: &graph.Executable{Name: m.Graph.Name, Producer: "popefgen compile", Graphs: []graph.Graph{{Name: "main"}}},
 	}
 	for _, f := range m.Functions {
@@ -85,15 +86,26 @@ func lower(ctx context.Context, m *onnx.Model, o onnx.Options, t Table) (*onnx.L
 	}
 	l.standIns(m.Graph, ins)
 	l.inputs(sc, ins)
+	given := maps.Clone(sc.values)
 	l.nodes(sc, env, order)
 	outs := l.outputs(sc, env, m.Graph.Outputs)
 	l.checkMax()
 	if err := l.result(); err != nil {
 		return nil, err
 	}
-	return &onnx.Lowered{
-		Executable: l.exe, Inputs: l.ports, Outputs: outs, Counts: l.counts, Weights: l.weights, Warnings: l.warnings,
-	}, nil
+	evaluation := l.evaluate(given, env, order, m.Graph.Outputs)
+	if err := l.result(); err != nil {
+		return nil, err
+	}
+	for i := range l.weights {
+		w := &l.weights[i]
+		w.Known = l.owners[w.Name].read
+	}
+	low := &onnx.Lowered{
+		Executable: l.exe, Inputs: l.ports, Outputs: outs, Counts: l.counts, Weights: l.weights, Warnings: l.warnings, Evaluate: evaluation,
+	}
+	l.after(low)
+	return low, nil
 }
 
 // errNoEvaluator says what to do where nothing computes known values: shapes depend on them
@@ -108,8 +120,9 @@ type lowerer struct {
 	exe       *graph.Executable
 	ports     []onnx.Port
 	weights   []onnx.Weight
-	used      map[string]bool // names of weights
-	repeats   map[string]int  // by name, how often it was taken already
+	owners    map[string]*weight // of weights, by name
+	used      map[string]bool    // names of weights
+	repeats   map[string]int     // by name, how often it was taken already
 	ctx       context.Context
 	evaluator onnx.Evaluator
 	count     int // nodes lowered
@@ -122,6 +135,17 @@ type lowerer struct {
 	types     map[string]graph.TensorType // of values of the main graph, where the model declares them
 	scanned   map[any]bool                // graphs and functions, by address
 	current   graph.GraphID               // the graph under construction: main or, within a node, one that the node runs
+
+	root      graph.GraphID // main, or the graph of the evaluation
+	learns    bool          // a node is lowered in its training mode
+	evaluates bool          // no node is
+
+	draws      draws
+	iterations []*Value // of the loops around the graph under construction, the outermost first
+	kept       []kept
+
+	differentiated []*onnx.Node // Gradient nodes under way
+	gradients      int          // nodes of gradients
 
 	// Attempts under way, and what they noted, as [attempt] says.
 	attempts int
@@ -196,6 +220,9 @@ func (l *lowerer) initializers(sc *scope, g *onnx.Graph) error {
 		}
 		if isWeight(g, t, v.Type) && !l.opts.FoldWeights {
 			v.weight = &weight{name: t.Name, typ: v.Type, data: v.Data, tensor: graph.None}
+			if l.opts.Variable != nil && l.opts.Variable(t.Name) {
+				v.Known, v.Data, v.weight.variable = false, nil, true
+			}
 		}
 		v.quantised = (v.Type.DType == graph.I8 || v.Type.DType == graph.U8) && v.Rank() > 1
 		sc.values[t.Name] = v
@@ -297,14 +324,15 @@ func (l *lowerer) materialise(v *Value) graph.TensorID {
 		name := l.unique(w.name)
 		w.tensor = l.tensor(graph.Tensor{Name: name, Type: w.typ, Persistent: true})
 		l.note(func() { w.tensor = graph.None })
-		l.weights = append(l.weights, onnx.Weight{Name: name, Tensor: w.tensor, Data: w.data})
+		l.weights = append(l.weights, onnx.Weight{Name: name, Tensor: w.tensor, Data: w.data, Initializer: w.name, Variable: w.variable})
+		l.owners[name] = w
 	}
 	v.tensor = w.tensor
 	if !v.Type.Equal(w.typ) {
 		v.tensor = l.tensor(graph.Tensor{Name: v.Name, Type: v.Type})
 		// In the main graph, whose node that runs the current one comes later:
 		// others may use the value too.
-		main := &l.exe.Graphs[0]
+		main := &l.exe.Graphs[l.root]
 		main.Nodes = append(main.Nodes, graph.Node{
 			Op: &graph.Reshape{Shape: v.Type.Shape}, Name: v.Name, Inputs: []graph.TensorID{w.tensor}, Outputs: []graph.TensorID{v.tensor},
 		})

@@ -13,9 +13,10 @@ import (
 type scope struct {
 	parent *scope
 	values map[string]*Value
+	nodes  []*onnx.Node // that define more of them, needed or not
 }
 
-func newScope(parent *scope) *scope { return &scope{parent, make(map[string]*Value)} }
+func newScope(parent *scope) *scope { return &scope{parent: parent, values: make(map[string]*Value)} }
 
 // lookup returns the value of a name, nil if there is none.
 func (s *scope) lookup(name string) *Value {
@@ -37,6 +38,7 @@ type step struct {
 // comes after those it depends on, and otherwise in the order given. It
 // checks that every name is defined once and before anything needs it.
 func schedule(nodes []*onnx.Node, outputs []string, sc *scope) ([]step, error) {
+	sc.nodes = nodes
 	producer := make(map[string]int, len(nodes))
 	for i, n := range nodes {
 		for _, name := range n.Outputs {

@@ -47,6 +47,9 @@ type weight struct {
 	typ    graph.TensorType
 	data   []byte
 	tensor graph.TensorID // None until used
+
+	variable bool // [onnx.Options.Variable]: its value is not known
+	read     bool // it is variable, and was taken as known all the same
 }
 
 // isWeight reports whether an initialiser of graph g is a weight and not a mere
@@ -214,13 +217,14 @@ func (v *Value) Ints() ([]int64, error) {
 }
 
 // Constant returns the value of an operand that parametrises an operator: if it is
-// known, it is a constant and not a weight. It is nil for nil.
+// known, it is a constant and not a weight, and a weight that changes is what the model says. It is nil for nil.
 func (v *Value) Constant() *Value {
 	if v == nil || v.weight == nil {
 		return v
 	}
 	p := *v
-	p.weight, p.tensor = nil, graph.None
+	v.weight.read = v.weight.variable
+	p.Known, p.Data, p.weight, p.tensor = true, v.weight.data, nil, graph.None
 	return &p
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 )
@@ -144,7 +145,7 @@ func TestBlowUps(t *testing.T) {
 			r, err := compile.CompileContext(ctx, b.model(), compile.Options{Options: onnx.Options{Memory: limit, FoldWeights: b.known}})
 			if err == nil {
 				var exe bytes.Buffer
-				require.NoError(t, r.Executable.Encode(&exe))
+				require.NoError(t, encoding.Encode(&exe, r.Executable))
 				var e *cpu.Engine
 				e, err = cpu.New(ipu.EngineConfig{Name: name, Executable: exe.Bytes(), Options: []ipu.Option{{Name: "memory", Value: "64MiB"}, {Name: "threads", Value: "1"}}})
 				if err == nil {

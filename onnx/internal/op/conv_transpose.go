@@ -171,10 +171,12 @@ func causalConv(c *call) []*lower.Value {
 
 // wide returns a float in single precision, or in double precision if it is
 // that already.
-func (c *call) wide(x *lower.Value) *lower.Value {
-	switch x.Type.DType {
-	case graph.F16, graph.BF16:
-		return c.cast(x, graph.F32)
+func (c *call) wide(x *lower.Value) *lower.Value { return c.cast(x, c.wideType(x.Type.DType)) }
+
+// wideType is the type in which wide computes what is of type t.
+func (c *call) wideType(t graph.DType) graph.DType {
+	if t == graph.F16 || t == graph.BF16 {
+		return graph.F32
 	}
-	return x
+	return t
 }

@@ -84,6 +84,12 @@ func sized(low *onnx.Lowered, feeds map[string][]byte) ([]graph.TensorType, [][]
 	for _, w := range low.Weights {
 		data[w.Tensor] = w.Data
 	}
+	if r := low.Random; r != nil {
+		data[r.Step] = make([]byte, 8)
+		if r.Seed != graph.None {
+			data[r.Seed] = r.Value
+		}
+	}
 	for _, in := range low.Inputs {
 		b, ok := feeds[in.Name]
 		if !ok {

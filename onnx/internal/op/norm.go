@@ -18,7 +18,7 @@ var normOps = map[string]definition{
 
 // batchNormLegacy is BatchNormalization up to version 6.
 func batchNormLegacy(c *call) []*lower.Value {
-	if !c.Bool("is_test") {
+	if test := c.Bool("is_test"); !test && !c.Training().BatchStatistics {
 		c.Warn("BatchNormalization uses the given mean and variance, though its attribute is_test is not set: what is compiled is inference")
 	}
 	return batchNorm(c)
@@ -27,26 +27,37 @@ func batchNormLegacy(c *call) []*lower.Value {
 // batchNorm is BatchNormalization from version 7 to 13. It learns when it has
 // more than one result.
 func batchNorm(c *call) []*lower.Value {
+	several := false
 	for i := 1; i < c.Outputs(); i++ {
-		if c.Wants(i) {
-			c.Unsupported(lower.HintTraining, "training mode")
+		several = several || c.Wants(i)
+	}
+	out, mean, variance := c.batchNorm(several)
+	if !several {
+		return out
+	}
+	for i, v := range []*lower.Value{mean, variance} { // those of the batch come behind
+		out = append(out, nil)
+		if c.Wants(3 + i) {
+			out[3+i] = c.cast(v, c.In(3+i).Type.DType)
 		}
 	}
-	return c.batchNorm()
+	return out
 }
 
 func batchNormTraining(c *call) []*lower.Value {
-	if c.Bool("training_mode") {
-		c.Unsupported(lower.HintTraining, "training mode")
-	}
-	return c.batchNorm()
+	out, _, _ := c.batchNorm(c.Bool("training_mode"))
+	return out
 }
 
-func (c *call) batchNorm() []*lower.Value {
+// batchNorm normalises with the mean and variance that it is given or, where it learns, with those of the batch. It returns
+// those that it took, too, and where the model asks for training the running ones behind the result:
+// running·momentum + batch·(1-momentum), with the biased variance, that of the elements and not of what they were drawn from.
+func (c *call) batchNorm(asked bool) (out []*lower.Value, mean, variance *lower.Value) {
 	eps := c.Float("epsilon")
 	perElement := c.Has("spatial") && !c.Bool("spatial") // up to version 8
 	x := c.In(0)
 	params := []*lower.Value{c.In(1), c.In(2), c.In(3), c.In(4)} // scale, bias, mean, variance
+	learns := c.Learns(asked || c.Training().BatchStatistics)
 	// From version 15 on types may differ. Statistics of a narrower x are kept
 	// in the wider type.
 	wide := x.Type.DType
@@ -55,7 +66,33 @@ func (c *call) batchNorm() []*lower.Value {
 			wide = p.Type.DType
 		}
 	}
+	if learns {
+		wide = c.wideType(wide)
+	}
 	y := c.cast(x, wide)
+	running := slices.Clone(params[2:])
+	if learns {
+		if perElement {
+			c.Unsupported("normalise channels: leave attribute spatial out", "training mode with statistics of each element")
+		}
+		mean, variance = c.statistics(y)
+		momentum := c.Float("momentum")
+		for i, batch := range []*lower.Value{mean, variance} {
+			if running[i].Rank() != 1 || running[i].Type.Shape[0] != batch.Type.Shape[0] {
+				c.Fail("operand %d is %v, want one element for each channel of operand 0, %v", 3+i, running[i].Type, x.Type)
+			}
+			old := c.Unsettled(running[i])
+			v := c.Binary(graph.Add, c.scale(c.cast(old, wide), momentum), c.scale(batch, 1-momentum))
+			v = c.cast(v, old.Type.DType)
+			c.Keep(running[i], v)
+			running[i], params[2+i] = v, batch
+		}
+	} else {
+		for i := range running {
+			params[2+i] = c.Unsettled(params[2+i])
+		}
+		mean, variance = params[2], params[3]
+	}
 	for i, p := range params {
 		params[i] = c.cast(p, wide)
 	}
@@ -64,7 +101,37 @@ func (c *call) batchNorm() []*lower.Value {
 	} else {
 		y = c.Emit(&graph.BatchNorm{Epsilon: eps}, append([]*lower.Value{y}, params...)...)
 	}
-	return lower.One(c.cast(y, x.Type.DType))
+	out = []*lower.Value{c.cast(y, x.Type.DType)}
+	if asked {
+		out = append(out, running...)
+	}
+	return out, mean, variance
+}
+
+// scale multiplies with a number.
+func (c *call) scale(x *lower.Value, by float64) *lower.Value {
+	return c.Binary(graph.Mul, x, lower.Scalar(x.Type.DType, by))
+}
+
+// statistics returns the mean and the biased variance of each channel, axis 1.
+func (c *call) statistics(x *lower.Value) (mean, variance *lower.Value) {
+	if x.Rank() < 2 {
+		c.Fail("operand 0 is %v, want at least 2 dimensions", x.Type)
+	}
+	axes, channels := []int64{0}, []int64{x.Type.Shape[1]}
+	for a := int64(2); a < x.Rank(); a++ {
+		axes = append(axes, a)
+	}
+	if n := x.Type.Elements(); n == 0 {
+		c.Fail("operand 0 is %v, want elements: without any there are no statistics", x.Type)
+	}
+	over := func(v *lower.Value) *lower.Value {
+		return c.Emit(&graph.Reduce{Fn: graph.ReduceMean, Axes: axes, KeepDims: true}, v)
+	}
+	list := func(v *lower.Value) *lower.Value { return c.Emit(&graph.Reshape{Shape: channels}, v) }
+	mean = over(x)
+	centred := c.Binary(graph.Sub, x, mean)
+	return list(mean), list(over(c.Binary(graph.Mul, centred, centred)))
 }
 
 // normalise is batch normalisation whose parameters have a value for each

@@ -17,6 +17,7 @@ import (
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/internal/onnxtest"
+	"github.com/popefgen/popefgen/onnx/internal/op"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/operators.md and, where the public tests are at hand, their counts")
@@ -144,8 +145,9 @@ func renderOperators(t *testing.T) string {
 	for _, name := range slices.Sorted(maps.Keys(sets)) {
 		fmt.Fprintf(&b, "| %s | %s |\n", name, sets[name])
 	}
-	b.WriteString("\n## Operators\n\n| operator | forms | operands and their types | newest | older | models |\n|---|---|---|---|---|---|\n")
+	b.WriteString("\n## Operators\n\n| operator | forms | operands and their types | gradient | newest | older | models |\n|---|---|---|---|---|---|---|\n")
 	all := compile.Operators()
+	gradients := op.Gradients(t)
 	var attributes strings.Builder
 	for _, o := range all {
 		name := o.Name
@@ -168,7 +170,9 @@ func renderOperators(t *testing.T) string {
 			name = o.Name
 		}
 		c := counts[name]
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", shown, strings.Join(forms, ", "), o.Forms[len(o.Forms)-1].Operands, dash(c.tests[0]), dash(c.tests[1]), dash(c.tests[2]))
+		gradient := gradients[shown]
+		require.NotEmpty(t, gradient, "gradient of %s", shown)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n", shown, strings.Join(forms, ", "), o.Forms[len(o.Forms)-1].Operands, gradient, dash(c.tests[0]), dash(c.tests[1]), dash(c.tests[2]))
 		delete(counts, name)
 	}
 	total := counts[allTests].tests
@@ -211,6 +215,10 @@ takes, and a test runs every form with each of them; operands that are named tog
 unless its value decides an axis, or a shape that nothing bounds. The counts are public tests of ONNX's own backend suite about the operator: at the newest versions, at older
 versions, and whole small models. ` + "`popefgen verify --recursive DIR`" + ` runs them.
 
+"Gradient" says whether ` + "`ipu/graph/autodiff`" + ` finds the gradients of operands of floats, and behind it the operators of the portable executable that the newest form becomes:
+` + "`go test ./ipu/graph/autodiff -run TestGradients/NAME`" + ` compares the rule of each with central differences in float64 and with the engine in float32. Zero is what jumps, or knows no floats: a weight that
+acts through nothing else is refused.
+
 ## How values cross the boundary
 
 PopEF has neither bfloat16 nor types of less than a byte. A model's input or output of such a type is an anchor of another type with the same bytes:
@@ -223,7 +231,8 @@ PopEF has neither bfloat16 nor types of less than a byte. A model's input or out
 | float8e4m3fnuz, float8e5m2fnuz | F8143, F8152 | its 8 bits |
 
 All other types are themselves. Integer arithmetic wraps; float16 and bfloat16 operators compute in float32 and round once. Strings, sequences,
-optionals, complex numbers and training mode are not supported. The number of axes is known when the model is compiled, and so is the most that each can have, from
+optionals and complex numbers are not supported. Random numbers follow from a seed that the file carries, the number of runs before, the operator and the place of the element, the same on every machine
+and number of threads; with the attribute seed from that in place of the file's. The number of axes is known when the model is compiled, and so is the most that each can have, from
 the model itself or through ` + "`--dim`, `--batch`, `--bind` and `--max`" + `; how much there is within that, requests may decide ([sizes](sizes.md#sizes-that-data-decides)). An If of which
 one branch is impossible at those sizes runs the other one, and every run checks the condition.
 `

@@ -15,7 +15,6 @@ var shapeOps = map[string]definition{
 	"Unsqueeze": takes("data:any axes:int64").since(1, unsqueezeAttribute, "axes:ints!").since(13, unsqueezeOperand),
 	"Expand":    takes("input:any shape:int64").since(8, expand),
 	"Identity":  takes("input:any").since(1, identity),
-	"Dropout":   takes("data:floats ratio:floats training_mode:bool").since(1, dropoutAttributes, "is_test=0 ratio=0.5").since(12, dropoutOperands, "seed:int"),
 	"Shape":     takes("data:any").since(1, shapeOf, "end:int start=0"),
 	"Size":      takes("data:any").since(1, sizeOf),
 }
@@ -169,59 +168,6 @@ func (c *call) expand(x *lower.Value, shape []int64) *lower.Value {
 }
 
 func identity(c *call) []*lower.Value { return lower.One(c.In(0)) }
-
-// dropoutAttributes is Dropout up to version 11. What the executable does is
-// inference, whatever attribute is_test (up to version 6) says.
-func dropoutAttributes(c *call) []*lower.Value {
-	test := c.Bool("is_test")
-	opset := c.Opset()
-	if opset < 7 && !test {
-		c.Warn("Dropout drops nothing, though its attribute is_test is not set: what is compiled is inference")
-	}
-	x := c.In(0)
-	mask := graph.Bool
-	if opset < 10 {
-		mask = x.Type.DType
-	}
-	return c.kept(x, mask)
-}
-
-func dropoutOperands(c *call) []*lower.Value {
-	x := c.In(0)
-	if t := c.Opt(2); t != nil {
-		c.Known(2, "training_mode")
-		if t.Type.DType != graph.Bool || len(t.Data) != 1 {
-			c.Fail("operand 2 (training_mode) is %v, want one bool", t.Type)
-		}
-		if t.Data[0] != 0 && !c.dropsNothing() {
-			c.Unsupported(lower.HintTraining, "training mode")
-		}
-	}
-	c.Opt(1) // ratio
-	return c.kept(x, graph.Bool)
-}
-
-// dropsNothing reports whether the ratio of a Dropout is known to be 0. Exporters
-// write F.dropout(x, p=0), as attention does, in training mode.
-func (c *call) dropsNothing() bool {
-	if ratio := c.Opt(1); ratio == nil || !ratio.Known {
-		return false
-	}
-	r, _ := c.knownFloats(1, "ratio")
-	return len(r) == 1 && r[0] == 0
-}
-
-// kept returns the results of a Dropout that drops nothing.
-func (c *call) kept(x *lower.Value, mask graph.DType) []*lower.Value {
-	out := []*lower.Value{x, nil}
-	if c.Wants(1) {
-		if x.Counted() {
-			c.Unsupported("", "the mask of a tensor whose size data decides")
-		}
-		out[1] = c.expand(lower.Scalar(mask, 1), x.Type.Shape)
-	}
-	return out
-}
 
 func shapeOf(c *call) []*lower.Value {
 	x := c.In(0)

@@ -40,6 +40,8 @@ var table = lower.Table{Newest: newestOpset, Counted: honours, Operators: merge(
 	einsumOps,
 	countedOps,
 	constantOps,
+	randomOps,
+	trainingOps,
 )}
 
 func merge(control map[string]lower.Definition, families ...map[string]definition) map[string]*lower.Definition {

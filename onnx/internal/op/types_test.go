@@ -35,7 +35,7 @@ var typeCases = map[string]string{
 	"HannWindow": "!s=3", "HammingWindow": "!s=3", "BlackmanWindow": "!s=3", "MelWeightMatrix": "!s=2 !s=16 !s=8192 !s=0 !s=4096",
 	"NegativeLogLikelihoodLoss": "2x3 2=2;0 3", "SoftmaxCrossEntropyLoss": "2x3 2=2;0 3",
 	"Reshape": "2x3 !2=3;-1", "Reshape@1": "2x3|shape=3;-1", "Squeeze": "2x1x3 !1=1", "Squeeze@1": "2x1x3|axes=1", "Unsqueeze": "2x3 !1=1", "Unsqueeze@1": "2x3|axes=1",
-	"Expand": "1x3 !2=2;3", "Dropout": "2x3 s=0.5 !s=0", "Dropout@1": "2x3|is_test=1", "Concat": "2x3 2x1|axis=1", "Concat@1": "2x3 2x1",
+	"Expand": "1x3 !2=2;3", "Dropout": "2x3 s=0.5 s=1", "Dropout@1": "2x3|is_test=1", "Concat": "2x3 2x1|axis=1", "Concat@1": "2x3 2x1",
 	"Slice": "2x3 !1=1 !1=3 !1=1 !1=1", "Slice@1": "2x3|starts=1 ends=3 axes=1", "Split": "4x3 !1=4", "Split@1": "4x3|split=4",
 	"Pad": "2x3 !2=1;0 s=2 !1=1", "Pad@1": "2x3|pads=1;0;0;0 value=1.0", "Gather": "3x2 2=2;0",
 	"MatMul": "2x3 3x2", "Gemm": "2x3 3x2 2", "Conv": "1x2x4x4 2x2x3x3 2", "MaxPool": "1x1x4x4|kernel_shape=2;2", "AveragePool": "1x1x4x4|kernel_shape=2;2",
@@ -60,8 +60,11 @@ var typeCases = map[string]string{
 	"MatMulInteger": "2x3 3x2 s=1 s=2", "ConvInteger": "1x1x3x3 1x1x2x2 s=1 s=2", "QLinearMatMul": "2x3 s=0.5 s=1 3x2 s=0.5 s=2 s=0.25 s=3",
 	"QLinearConv": "1x1x3x3 s=0.5 s=1 1x1x2x2 s=0.5 s=2 s=0.25 s=3 1", "Compress": "3x2 !3=1;0;1|axis=0", "NonZero": "!2x3=1;0;2", "Unique": "!4=2;1;2;1",
 	"NonMaxSuppression": "!1x2x4=0;0;1;1;5;5;6;6 !1x1x2 !s=2 !s=0.5 !s=0", "Constant": "|value_ints=1;2", "ConstantOfShape": "!2=2;3", "Range": "!s=1 !s=5 !s=2",
-	"Cast": "2x3|to=7", "Cast@1": "2x3|to=int32", "CastLike": "2x3=1;2;3 1", "If": "", "Loop": "", "Scan": "",
+	"Cast": "2x3|to=7", "Cast@1": "2x3|to=int32", "CastLike": "2x3=1;2;3 1", "If": "", "Loop": "", "Scan": "", "ai.onnx.preview.training.Gradient": "",
 	"Not": "2x3=1;0", "PRelu@1": "2x3 3",
+	"RandomNormal": "|shape=2;3", "RandomUniform": "|shape=2;3", "RandomNormalLike": "2x3|dtype=11", "RandomUniformLike": "2x3|dtype=11", "Bernoulli": "2x3=0.25;0.5;0.75", "Multinomial": "2x3|sample_size=4",
+	"ai.onnx.preview.training.Adagrad": "s=0.5 s=2 2x3 2x3 2x3", "ai.onnx.preview.training.Adam": "s=0.5 s=2 2x3 2x3 2x3 2x3", "ai.onnx.preview.training.Momentum": "s=0.5 s=2 2x3 2x3 2x3|alpha=0.5 beta=0.25 mode=nesterov norm_coefficient=0.125",
+
 	"ReduceSum@1": "2x3|axes=1", "ReduceMean@1": "2x3|axes=1", "ReduceMax@1": "2x3|axes=1", "ReduceMin@1": "2x3|axes=1", "ReduceProd@1": "2x3|axes=1", "ReduceL1@1": "2x3|axes=1", "ReduceL2@1": "2x3|axes=1",
 	"ReduceLogSum@1": "2x3|axes=1", "ReduceLogSumExp@1": "2x3|axes=1", "ReduceSumSquare@1": "2x3|axes=1",
 }
