@@ -113,6 +113,13 @@ func requestRows(t *testing.T) []steady {
 		{"RunSamples, one", "Runner.RunSamples", runSamples(1)},
 		{"RunSamples, a batch", "", runSamples(group)},
 		{"RunSamples, two batches and a part", "", runSamples(2*group + 3)},
+		{"RunSamples, two batches and a part, followed", "", func(t *testing.T, r *Runner) func() error {
+			x, y := someSamples(0, 2*group+3)
+			f := &still{}
+			followed := context.WithValue(context.Background(), rt.RunFollowerKey{}, f)
+			t.Cleanup(func() { require.NotZero(t, f.told) })
+			return func() error { return r.RunSamples(followed, x, y) }
+		}},
 	}
 	modes := []struct {
 		name string

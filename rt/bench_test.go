@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
@@ -115,7 +116,7 @@ func openEmpty(t testing.TB, opts ...rt.RunnerOption) *emptyRunner {
 	exe, err := b.Finish()
 	require.NoError(t, err)
 	var encoded bytes.Buffer
-	require.NoError(t, exe.Encode(&encoded))
+	require.NoError(t, encoding.Encode(&encoded, exe))
 	data := file(t, meta, encoded.Bytes(), map[string][]byte{"y": floats(1, 2, 3, 4, 5, 6, 7, 8, 9, 10)})
 	m, err := popef.LoadBytes("empty.popef", data)
 	require.NoError(t, err)

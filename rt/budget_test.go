@@ -13,6 +13,7 @@ import (
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/popeftest"
 	"github.com/popefgen/popefgen/rt"
@@ -35,7 +36,7 @@ func largeModel(t testing.TB) string {
 	exe, err := b.Finish()
 	require.NoError(t, err)
 	var encoded bytes.Buffer
-	require.NoError(t, exe.Encode(&encoded))
+	require.NoError(t, encoding.Encode(&encoded, exe))
 
 	var buf popeftest.Buffer
 	w := popef.NewWriter(&buf)

@@ -34,6 +34,8 @@ type Config struct {
 	ReplicaDevices map[int]ipu.Device               // [WithReplicaDevices]
 	QueueDepth     int                              // of the generated package; 0 for a session
 	Frozen         []Weight                         // [WithData], [Freeze]
+	Checkpoint     string                           // [WithCheckpoint]; "": the data of the files
+	FiniteLoss     bool                             // [WithFiniteLoss]
 	Batching       BatchPolicy                      // [WithBatching]
 	Packing        PackPolicy                       // [WithPacking]; no timeout: it was not given
 	Overlap        int                              // [WithOverlap]; 0: what the model's engine option "overlap" says, or 1

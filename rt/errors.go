@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/popef/checkpoint"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt/internal/errs"
 )
@@ -85,6 +86,12 @@ var (
 	// ErrDevice: the device failed. The error is a [*DeviceError], which names
 	// the request, the one during which it happened, and the remedy.
 	ErrDevice = errors.New("device failure")
+	// ErrCheckpoint: a checkpoint can't be read, or belongs to another model. The errors of package
+	// checkpoint say which it is.
+	ErrCheckpoint = checkpoint.ErrCheckpoint
+	// ErrNotFinite: an element is infinite or no number: of a weight or state that is to be saved, of a value of the
+	// optimizer, or of a loss, with the option [WithFiniteLoss].
+	ErrNotFinite = checkpoint.ErrNotFinite
 	// ErrReplica: the runner has no replica of that number.
 	ErrReplica = errors.New("no such replica")
 	// ErrSamples: slices of samples differ in length, or the number of samples

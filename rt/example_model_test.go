@@ -14,6 +14,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/popeftest"
@@ -64,7 +65,7 @@ func exampleExecutable() []byte {
 	exe, err := g.Finish()
 	must(err)
 	var out bytes.Buffer
-	must(exe.Encode(&out))
+	must(encoding.Encode(&out, exe))
 	return out.Bytes()
 }
 

@@ -17,9 +17,9 @@ import (
 // mayImport says what each room may import beside the standard library: packages
 // below it, none of which computes. A room must be in here.
 var mayImport = map[string]string{
-	".":                  "ipu ipu/num popef popef/contract rt/internal/callerr rt/internal/errs rt/internal/histogram rt/internal/line rt/internal/seal rt/internal/settings rt/internal/view",
+	".":                  "ipu ipu/num popef popef/checkpoint popef/contract rt/internal/callerr rt/internal/errs rt/internal/histogram rt/internal/line rt/internal/seal rt/internal/settings rt/internal/view",
 	"ring":               "rt/internal/errs",
-	"genrt":              "internal/budget ipu ipu/num popef popef/contract popef/family rt rt/internal/callerr rt/internal/hostmem rt/internal/line rt/internal/packing rt/internal/session rt/internal/sizes rt/internal/view",
+	"genrt":              "internal/budget ipu ipu/num popef popef/checkpoint popef/contract popef/family rt rt/internal/callerr rt/internal/hostmem rt/internal/line rt/internal/packed rt/internal/runs rt/internal/series rt/internal/session rt/internal/sizes rt/internal/view",
 	"genrt/genqueues":    "rt rt/genrt rt/internal/callerr rt/modelrt",
 	"modelrt":            "ipu popef popef/contract rt rt/internal/callerr rt/internal/hostmem rt/internal/line rt/internal/session rt/internal/settings rt/ring",
 	"internal/callerr":   "internal/printable ipu popef",
@@ -27,12 +27,15 @@ var mayImport = map[string]string{
 	"internal/histogram": "",
 	"internal/hostmem":   "ipu popef rt",
 	"internal/line":      "ipu rt/internal/callerr rt/internal/errs",
+	"internal/packed":    "ipu rt rt/internal/line rt/internal/packing rt/internal/series rt/internal/view",
 	"internal/packing":   "rt",
 	"internal/rttest":    "github.com/stretchr/testify/require",
+	"internal/runs":      "ipu rt",
 	"internal/seal":      "",
+	"internal/series":    "ipu/num rt",
 	"internal/session":   "internal/budget internal/nearest internal/printable ipu popef popef/contract rt rt/internal/callerr rt/internal/histogram rt/internal/hostmem rt/internal/line rt/internal/seal rt/internal/settings",
 	"internal/settings":  "",
-	"internal/sizes":     "popef/family",
+	"internal/sizes":     "ipu/num popef popef/family rt",
 	"internal/view":      "",
 }
 

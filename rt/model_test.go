@@ -11,6 +11,7 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/popef/popeftest"
@@ -142,7 +143,7 @@ func affinePortable(t testing.TB) []byte {
 	exe, err := b.Finish()
 	require.NoError(t, err)
 	var out bytes.Buffer
-	require.NoError(t, exe.Encode(&out))
+	require.NoError(t, encoding.Encode(&out, exe))
 	return out.Bytes()
 }
 

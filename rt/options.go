@@ -251,6 +251,25 @@ func WithData(anchor string, data []byte) Option {
 // Freeze is [WithData] for generated code.
 func Freeze[T any](anchor string, t *T) Option { return WithData(anchor, view.Bytes(t)) }
 
+// WithCheckpoint makes Open take what a training model has learnt from the checkpoint at path, which a generated Checkpoint wrote, in
+// place of the data in the model's files. A training model goes on where it was saved: weights, state and values of the optimizer, seed and state of random numbers
+// are those of the checkpoint, also where LoadInputs give others. Any other model takes its weights, by their names. [ErrCheckpoint] says that the file is
+// damaged, or what it and the model differ in. Data that [WithData] gives comes before that of the checkpoint.
+func WithCheckpoint(path string) RunnerOption {
+	return forRunner(func(o *settings.Of[Config]) {
+		o.Config.Checkpoint = path
+		if path == "" {
+			o.Fail("WithCheckpoint: %w: no file", ErrOption)
+		}
+	})
+}
+
+// WithFiniteLoss makes Step of a training package look at every scalar output, and fail with [ErrNotFinite] where one is infinite or no number. The
+// step has updated the weights then: go back to a checkpoint.
+func WithFiniteLoss() RunnerOption {
+	return forRunner(func(o *settings.Of[Config]) { o.Config.FiniteLoss = true })
+}
+
 // WithBatching says how a generated RunSamples makes up batches.
 func WithBatching(p BatchPolicy) RunnerOption {
 	return forRunner(func(o *settings.Of[Config]) {

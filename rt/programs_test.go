@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 )
 
 // TestRequestsOfSeveralPrograms has a model whose requests run two programs, both of
@@ -37,7 +38,7 @@ func TestRequestsOfSeveralPrograms(t *testing.T) {
 	exe, err := b.Finish()
 	require.NoError(t, err)
 	var code bytes.Buffer
-	require.NoError(t, exe.Encode(&code))
+	require.NoError(t, encoding.Encode(&code, exe))
 
 	r := variant{backend: "cpu", model: file(t, meta, code.Bytes(), affineData)}.open(t)
 	in, out := NewInputs(), NewOutputs()

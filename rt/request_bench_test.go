@@ -15,6 +15,7 @@ import (
 	"github.com/popefgen/popefgen/internal/mapfuture"
 	"github.com/popefgen/popefgen/internal/measure"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
@@ -222,7 +223,7 @@ func openNegation(b *testing.B, n, times int) *negation {
 	exe, err := g.Finish()
 	require.NoError(b, err)
 	var encoded bytes.Buffer
-	require.NoError(b, exe.Encode(&encoded))
+	require.NoError(b, encoding.Encode(&encoded, exe))
 	data := file(b, meta, encoded.Bytes(), nil)
 	m, err := popef.LoadBytes("negation.popef", data)
 	require.NoError(b, err)

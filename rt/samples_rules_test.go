@@ -236,7 +236,7 @@ func TestSubmittedSamplesAreForgotten(t *testing.T) {
 			samples := slots.Index(i).FieldByName("samples")
 			for k := range samples.Len() {
 				used++
-				require.True(t, samples.Index(k).FieldByName("data").IsNil(), "slot %d", i)
+				require.True(t, samples.Index(k).FieldByName("Data").IsNil(), "slot %d", i)
 			}
 		}
 		require.Equal(t, 2, used, "one slot had x and y")

@@ -100,7 +100,7 @@ type Session interface {
 	// Contract returns the model's contract.
 	Contract() contract.Contract
 	// DeviceIterations returns how many transfers of every run input and output
-	// one run makes.
+	// one run makes that has no number of its own: [contract.Contract.Transfers] knows that of each.
 	DeviceIterations() int
 	// Inputs returns every anchor that is an input, in the contract's order.
 	Inputs() []contract.Anchor

@@ -10,6 +10,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/modelrt"
@@ -99,7 +100,7 @@ func shiftPortable() []byte {
 		panic(err)
 	}
 	var out bytes.Buffer
-	if err := exe.Encode(&out); err != nil {
+	if err := encoding.Encode(&out, exe); err != nil {
 		panic(err)
 	}
 	return out.Bytes()

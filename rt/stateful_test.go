@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/genrt"
@@ -30,7 +31,7 @@ func learning(t testing.TB) variant {
 	exe, err := b.Finish()
 	require.NoError(t, err)
 	var out bytes.Buffer
-	require.NoError(t, exe.Encode(&out))
+	require.NoError(t, encoding.Encode(&out, exe))
 	return variant{"cpu", "cpu", file(t, affineMetadata(), out.Bytes(), affineData), nil}
 }
 

@@ -13,6 +13,8 @@ import (
 type Weight struct {
 	Anchor string // name or stream handle
 	Data   []byte // of the size of one transfer; must not change as long as it is connected
+	// Info is the type and shape of Data, which must be those of the input; nil if only its size is known.
+	Info *popef.TensorInfo
 }
 
 // WeightOf is the Weight of a generated tensor.

@@ -21,6 +21,7 @@ import (
 	"github.com/popefgen/popefgen/rt/internal/callerr"
 	"github.com/popefgen/popefgen/rt/internal/hostmem"
 	"github.com/popefgen/popefgen/rt/internal/line"
+	"github.com/popefgen/popefgen/rt/internal/packed"
 	"github.com/popefgen/popefgen/rt/internal/session"
 )
 
@@ -43,9 +44,12 @@ type Core struct {
 	frozen    []bool        // by run input
 	next      atomic.Uint32 // where the search for the least busy replica starts
 	batcher   batcher
-	packer    packer
+	packer    packed.Packer
 	family    *Family         // that it is the core of; nil for a model of one size
 	branches  *Branches       // likewise, of a fused model
+	training  *training       // of a model that trains
+	room      *budget.Budget  // of a checkpoint
+	resumed   uint64          // steps of that
 	overlap   []*overlap      // by replica; nil where submitted requests do not overlap
 	submitted []sampleRequest // samples, by slot of the queue
 
@@ -61,6 +65,7 @@ type replica struct {
 	inputs  []int             // streams of the run inputs that are not frozen
 	saved   []*hostmem.Span   // bound to memory while saving
 	members *members          // of a family
+	values  []value           // of an optimizer
 	branch  [][]*hostmem.Span // of a fused model: run by branch
 }
 
@@ -127,6 +132,9 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 		}
 	}
 	found.freeze(spec, o)
+	if err := c.resume(ctx, o); err != nil {
+		return err
+	}
 	o.QueueDepth = spec.QueueDepth
 	c.queue, c.done = line.NewQueue(c.about, spec.QueueDepth, o.MaxWaiting), make(chan struct{})
 	c.queue.Samples, c.submitted = c.sampled, make([]sampleRequest, spec.QueueDepth)
@@ -158,6 +166,11 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 			return err
 		}
 	}
+	if spec.Trains {
+		if err := c.trains(spec, found, o); err != nil {
+			return err
+		}
+	}
 	if len(c.replicas) == 1 {
 		c.only = c.replicas[0].session
 	}
@@ -182,8 +195,8 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 	for _, w := range c.replicas[0].run[:spec.inputs()] {
 		c.frozen = append(c.frozen, w == nil)
 	}
-	c.config, c.batcher.most, c.packer.most = o.Config, o.MaxWaiting, o.MaxWaiting
-	if err := c.packer.init(c, spec, o.Packing); err != nil {
+	c.config, c.batcher.most = o.Config, o.MaxWaiting
+	if err := c.openPacker(spec, o.Packing, o.MaxWaiting); err != nil {
 		return err
 	}
 	return c.batcher.init(c, spec, o.Batching, budget.From(ctx).Part(0))
@@ -235,6 +248,9 @@ func (r *replica) attach(spec *Spec, found *agreement, b Binding) error {
 		side.bindTo(s.Joined(s.IndexOf(found.handles[b.Anchor])))
 		return nil
 	}
+	if v, ok := b.Stream.(*hostmem.Live); ok && b.Anchor >= 0 && b.Anchor < len(spec.Anchors) {
+		return r.attachValue(&spec.Anchors[b.Anchor], found.handles[b.Anchor], v)
+	}
 	stream, ok := b.Stream.(hostmem.Bound)
 	if b.Anchor < 0 || b.Anchor >= len(spec.Anchors) || !ok {
 		return fmt.Errorf("%w: anchor %d is bound to %T, of %d anchors", rt.ErrGenerated, b.Anchor, b.Stream, len(spec.Anchors))
@@ -245,10 +261,7 @@ func (r *replica) attach(spec *Spec, found *agreement, b Binding) error {
 		return fmt.Errorf("anchor %q: %w: the executable has no stream %q", a.Name, rt.ErrUnknownStream, handle)
 	}
 	w, size := stream.Describe()
-	transfers := 1
-	if a.Role == RunInput || a.Role == RunOutput {
-		transfers = spec.Iterations
-	}
+	transfers := spec.transfers(a)
 	if st := s.Infos[i]; a.Bytes != st.Bytes || size != transfers*st.Bytes {
 		return fmt.Errorf("anchor %q: %w: %s is %d bytes and %d a transfer, and the executable moves %d transfers of %d bytes",
 			a.Name, rt.ErrGenerated, a.GoName, size, a.Bytes, transfers, st.Bytes)
@@ -435,6 +448,9 @@ func (c *Core) serve(ctx context.Context, replica, slot int, bind func(replica, 
 	}
 	defer r.forget() // what bind has chosen, of a fused model
 	bind(replica, slot)
+	if c.training != nil {
+		return c.training.step(ctx, r)
+	}
 	return r.session.Request(ctx)
 }
 
@@ -523,6 +539,8 @@ func (c *Core) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 		s := c.replicas[0].session
 		if i, err := s.Input(w.Anchor); err == nil && slices.Contains(c.replicas[0].inputs, i) {
 			return c.errorf("update weights", fmt.Errorf("anchor %q: %w: every request gives this input", w.Anchor, rt.ErrData))
+		} else if err == nil && c.training.sets(i) {
+			return c.errorf("update weights", fmt.Errorf("anchor %q: %w: it is a value of the optimizer: SetOptimizer sets it", w.Anchor, rt.ErrData))
 		}
 	}
 	for _, r := range c.replicas {
@@ -558,6 +576,13 @@ func (c *Core) Close() error {
 		if c.batcher.room != nil {
 			c.batcher.room.Release()
 		}
+		if c.room != nil {
+			c.room.Release()
+		}
+		if c.training != nil { // a checkpoint that is being written reads the model's file
+			c.training.saving.Lock()
+			defer c.training.saving.Unlock()
+		}
 		if c.model != nil {
 			errs[len(c.replicas)] = c.model.Close()
 		}
@@ -585,7 +610,7 @@ func (c *Core) Shutdown(ctx context.Context) error {
 
 // drained waits until every request has ended.
 func (c *Core) drained(ctx context.Context) error {
-	waits := []<-chan error{c.queue.Drain(), c.batcher.drain(), c.packer.drain()}
+	waits := []<-chan error{c.queue.Drain(), c.batcher.drain(), c.packer.Drain()}
 	if c.family != nil {
 		waits = append(waits, c.family.flows.drain())
 	}

@@ -55,6 +55,9 @@ func (c *Core) openSession(ctx context.Context, spec *Spec, bindings []Binding, 
 		return err
 	}
 	found.freeze(spec, o)
+	if err := c.resume(ctx, o); err != nil {
+		return err
+	}
 	s, err := session.New(ctx, c.model, found.contract, 0, o)
 	if err != nil {
 		return err

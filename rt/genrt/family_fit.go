@@ -230,7 +230,7 @@ func newFitted(spec *Spec, a *AnchorSpec, f *family.Family, tensor *family.Tenso
 		out.length = append(out.length, out.count(own))
 	}
 	var err error
-	out.pad, err = padding(f, tensor)
+	out.pad, err = sizes.Padding(f, tensor)
 	return out, err
 }
 

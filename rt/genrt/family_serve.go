@@ -30,6 +30,3 @@ func (v View) Memory(bytes int) []byte {
 	n, _ := v.elements()
 	return v.bytes(n, bytes)
 }
-
-// Len returns how many samples there are.
-func (s Samples) Len() int { return s.n }

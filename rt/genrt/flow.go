@@ -9,6 +9,7 @@ import (
 
 	"github.com/popefgen/popefgen/popef/family"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/internal/series"
 )
 
 // FlowSpec is what generated code knows of the streams of a model with several sizes.
@@ -88,7 +89,7 @@ type filled struct {
 	Filled
 	own
 	mem   []uint64
-	write writer
+	write series.Writer
 }
 
 // view shows o to the family.
@@ -166,8 +167,9 @@ func (s *Flow) Open(f *Family, spec *FlowSpec) error {
 	for _, x := range spec.Fills {
 		t := &f.fit.tensors[x.Input]
 		s.skip[x.Input] = true
-		o := filled{Filled: x, own: own{sizes: make([]int, len(t.fields))}, write: elements[x.Elem].write}
-		if o.write == nil || elements[x.Elem].size != t.scalar {
+		o := filled{Filled: x, own: own{sizes: make([]int, len(t.fields))}}
+		var size int
+		if o.write, size = series.Of(x.Elem); o.write == nil || size != t.scalar {
 			return f.errorf("open a stream", fmt.Errorf("anchor %q: %w: streams fill no elements of %s", t.spec.Name, rt.ErrGenerated, x.Elem))
 		}
 		s.filled = append(s.filled, o)
@@ -375,7 +377,7 @@ func (s *Flow) fill(step int) {
 			x.write(mem, 0, step, s.past, 1)
 			continue
 		case FillBias:
-			there, empty = 0, lowest
+			there, empty = 0, series.Lowest
 		}
 		x.write(mem, 0, s.past, there, 0)
 		x.write(mem, s.past, s.class-s.past, empty, 0)

@@ -68,7 +68,7 @@ func RawSamples(data []byte, n int) (Samples, error) {
 	if n < 0 || n == 0 && len(data) > 0 || n > 0 && len(data)%n != 0 {
 		return Samples{}, fmt.Errorf("%w: %d bytes for %d samples", rt.ErrLength, len(data), n)
 	}
-	return Samples{data: data, n: n}, nil
+	return Samples{Data: data, N: n}, nil
 }
 
 var (

@@ -3,26 +3,21 @@ package genrt
 import (
 	"context"
 	"fmt"
-	"unsafe"
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/internal/line"
+	"github.com/popefgen/popefgen/rt/internal/runs"
+	"github.com/popefgen/popefgen/rt/internal/view"
 )
 
 // Samples views consecutive samples of one tensor.
-type Samples struct {
-	data []byte
-	n    int
-}
+type Samples = view.Samples
 
 // SamplesOf views s, whose elements generated code declares.
 func SamplesOf[S any](s []S) Samples {
-	return Samples{data: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), uintptr(len(s))*unsafe.Sizeof(*new(S))), n: len(s)}
+	return view.SamplesOf(s)
 }
-
-// Bytes returns the memory of the samples.
-func (s Samples) Bytes() []byte { return s.data }
 
 // batcher makes batches of samples and runs them.
 type batcher struct {
@@ -139,17 +134,21 @@ func (c *Core) SubmitSamples(ctx context.Context, replica int, samples ...Sample
 	return rt.Ticket(c.queue.EnqueueSamples(ctx, slot, c.replicas[i].session.Lane)), nil
 }
 
-// compute computes n samples for a call that was let in.
+// compute computes n samples for a call that was let in. What it does for one that is followed stands apart, so that
+// others pay for no more than the question.
 func (b *batcher) compute(ctx context.Context, replica int, samples []Samples, n int) error {
+	if follower := ctx.Value(rt.RunFollowerKey{}); follower != nil {
+		return b.followed(ctx, follower, replica, samples, n)
+	}
 	start := 0
 	for n-start >= b.group && b.family != nil {
-		if err := b.tight(ctx, replica, samples, start); err != nil {
+		if err := b.tight(ctx, replica, samples, start, nil); err != nil {
 			return err
 		}
 		start += b.group
 	}
 	for n-start >= b.group {
-		if err := b.whole(ctx, replica, samples, start); err != nil {
+		if err := b.whole(ctx, replica, samples, start, nil); err != nil {
 			return err
 		}
 		start += b.group
@@ -158,11 +157,11 @@ func (b *batcher) compute(ctx context.Context, replica int, samples []Samples, n
 		return nil
 	}
 	if b.family != nil {
-		if done, err := b.now(ctx, replica, samples, start, n); done {
+		if done, err := b.now(ctx, replica, samples, start, n, nil); done {
 			return err
 		}
 	}
-	return b.rest(ctx, replica, samples, start, n)
+	return b.rest(ctx, replica, samples, start, n, nil)
 }
 
 // count returns the number of samples.
@@ -174,11 +173,11 @@ func (b *batcher) count(samples []Samples) (int, error) {
 	for i := range b.tensors {
 		t := &b.tensors[i]
 		switch {
-		case t.frozen && samples[i].n == 0:
+		case t.frozen && samples[i].N == 0:
 		case n < 0:
-			n, of = samples[i].n, i
-		case samples[i].n != n:
-			return 0, fmt.Errorf("%w: %d of %q, but %d of %q", rt.ErrSamples, n, b.tensors[of].name, samples[i].n, t.name)
+			n, of = samples[i].N, i
+		case samples[i].N != n:
+			return 0, fmt.Errorf("%w: %d of %q, but %d of %q", rt.ErrSamples, n, b.tensors[of].name, samples[i].N, t.name)
 		}
 	}
 	n = max(n, 0)
@@ -189,7 +188,7 @@ func (b *batcher) count(samples []Samples) (int, error) {
 }
 
 // whole runs the samples of one batch from start on.
-func (b *batcher) whole(ctx context.Context, on int, samples []Samples, start int) error {
+func (b *batcher) whole(ctx context.Context, on int, samples []Samples, start int, r *runs.Record) error {
 	if b.direct {
 		replica, err := b.core.visit(ctx, on, line.Guest)
 		if err != nil {
@@ -198,10 +197,10 @@ func (b *batcher) whole(ctx context.Context, on int, samples []Samples, start in
 		for i, w := range b.core.replicas[replica].run {
 			if t := &b.tensors[i]; w != nil {
 				sample := t.part * t.blocks
-				w.Over(samples[i].data[start*sample:][:t.bytes:t.bytes])
+				w.Over(samples[i].Data[start*sample:][:t.bytes:t.bytes])
 			}
 		}
-		return b.core.mainVisit(ctx, replica)
+		return b.main(ctx, replica, start, b.group, r)
 	}
 	b.mu.Lock()
 	if err := b.provide(); err != nil {
@@ -214,7 +213,7 @@ func (b *batcher) whole(ctx context.Context, on int, samples []Samples, start in
 	replica, err := b.core.visit(ctx, on, line.Guest)
 	if err == nil {
 		batch.count = b.group
-		err = b.runOn(ctx, batch, replica)
+		err = b.runOn(ctx, batch, replica, start, r)
 	}
 	if err == nil {
 		b.copyOut(batch, samples, start, 0, b.group)
@@ -230,7 +229,7 @@ func (b *batcher) copyIn(o *batch, samples []Samples, start, at, n int) {
 	for i := range b.tensors {
 		if t := &b.tensors[i]; t.input && !t.frozen {
 			t.each(at, n, func(mem, sample int) {
-				copy(o.mem[i][mem:][:t.part], samples[i].data[start*t.part*t.blocks+sample:])
+				copy(o.mem[i][mem:][:t.part], samples[i].Data[start*t.part*t.blocks+sample:])
 			})
 		}
 	}
@@ -241,7 +240,7 @@ func (b *batcher) copyOut(o *batch, samples []Samples, start, at, n int) {
 	for i := range b.tensors {
 		if t := &b.tensors[i]; !t.input {
 			t.each(at, n, func(mem, sample int) {
-				copy(samples[i].data[start*t.part*t.blocks+sample:][:t.part], o.mem[i][mem:])
+				copy(samples[i].Data[start*t.part*t.blocks+sample:][:t.part], o.mem[i][mem:])
 			})
 		}
 	}
@@ -267,4 +266,41 @@ func (t *batchTensor) each(at, n int, f func(mem, sample int)) {
 			f(base+j*t.batch*t.part, (k*t.blocks+j)*t.part)
 		}
 	}
+}
+
+// visit takes the engine of a replica, of the least busy one unless it is asked
+// for. Samples of several callers share a run, so it never fails with
+// [rt.ErrConcurrent].
+func (c *Core) visit(ctx context.Context, asked int, as line.Kind) (int, error) {
+	i, err := c.choose(asked)
+	if err != nil {
+		return 0, err
+	}
+	s := c.replicas[i].session
+	since := int64(0)
+	if s.Count.Times != nil {
+		since = line.Now()
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, s.Errorf("run samples", s.Refused(err))
+	}
+	if err := s.Gate.Visit(ctx, as); err != nil {
+		return 0, s.Errorf("run samples", s.Refused(err))
+	}
+	if t := s.Count.Times; t != nil {
+		t.Begin(since)
+	}
+	return i, nil
+}
+
+// mainVisit is Main after visit.
+func (c *Core) mainVisit(ctx context.Context, replica int) error {
+	r := c.replicas[replica]
+	defer r.endVisit()
+	return r.session.Request(ctx)
+}
+
+func (r *replica) endVisit() {
+	forget(r.run)
+	r.session.Gate.Depart(1)
 }

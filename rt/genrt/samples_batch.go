@@ -3,12 +3,14 @@ package genrt
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/internal/callerr"
 	"github.com/popefgen/popefgen/rt/internal/line"
+	"github.com/popefgen/popefgen/rt/internal/runs"
 	"github.com/popefgen/popefgen/rt/internal/sizes"
 )
 
@@ -29,16 +31,19 @@ type batch struct {
 	leader  *call   // of these, the one that runs it when it is time
 	ended   bool    // err is the result
 	err     error
+	follow  bool // somebody wants to know of its runs
+	record  runs.Record
 }
 
 // call is one call of RunSamples with its part of one batch or of two.
 type call struct {
-	next  *call
-	parts [2]part
-	n     int           // parts
-	wake  chan struct{} // capacity 1: look what became of them
-	timer *time.Timer
-	busy  *batch // that it runs, or waits for an engine for
+	next    *call
+	parts   [2]part
+	n       int           // parts
+	wake    chan struct{} // capacity 1: look what became of them
+	timer   *time.Timer
+	busy    *batch     // that it runs, or waits for an engine for
+	follows *following // nil: nobody learns of its runs
 }
 
 // part is the part of a call in a batch.
@@ -47,6 +52,7 @@ type part struct {
 	from  int // first sample in the batch
 	start int // first sample of the caller's
 	n     int // samples
+	ran   int // and once the batch has ended
 }
 
 // signal makes a call look what became of its parts.
@@ -59,7 +65,7 @@ func (c *call) signal() {
 
 // rest computes the samples from start to end, which are fewer than a batch, in
 // the batch that takes samples and, if it has not enough room, the next one.
-func (b *batcher) rest(ctx context.Context, replica int, samples []Samples, start, end int) error {
+func (b *batcher) rest(ctx context.Context, replica int, samples []Samples, start, end int, f *following) error {
 	b.mu.Lock()
 	if b.most >= 0 && b.waiting >= b.most+len(b.core.replicas) && !b.fills(replica, end-start) {
 		b.mu.Unlock()
@@ -73,6 +79,7 @@ func (b *batcher) rest(ctx context.Context, replica int, samples []Samples, star
 	}
 	b.waiting++
 	c := b.newCall()
+	c.follows = f
 	for start < end {
 		start += b.join(c, replica, start, end-start)
 	}
@@ -132,6 +139,9 @@ func (b *batcher) join(c *call, replica, start, n int) int {
 	o.users++
 	o.last = at
 	o.calls = append(o.calls, c)
+	if c.follows != nil {
+		o.follow = true
+	}
 	if o.count == b.group {
 		*open = nil
 	}
@@ -186,6 +196,9 @@ func (b *batcher) attend(ctx context.Context, c *call, samples []Samples) error 
 	c.busy = nil
 	for i := range c.parts[:c.n] {
 		p := &c.parts[i]
+		if p.batch.ended {
+			p.ran = p.n
+		}
 		switch {
 		case p.batch.ended && p.batch.err == nil:
 			continue
@@ -199,6 +212,9 @@ func (b *batcher) attend(ctx context.Context, c *call, samples []Samples) error 
 		if p := &c.parts[i]; p.n > 0 {
 			b.copyOut(p.batch, samples, p.start, p.from, p.n)
 		}
+	}
+	if c.follows != nil {
+		failed = c.learn(failed)
 	}
 	b.mu.Lock()
 	b.part(c)
@@ -303,6 +319,9 @@ func (b *batcher) run(ctx context.Context, c *call, o *batch) error {
 		b.copied.Wait()
 	}
 	count := o.count
+	if o.follow && err == nil {
+		o.gather()
+	}
 	if o.users > 1 {
 		ctx = context.Background() // others' samples are in it too: one caller's context must not end it
 	}
@@ -322,7 +341,14 @@ func (b *batcher) run(ctx context.Context, c *call, o *batch) error {
 			panicked = s.Observe(rt.Event{Kind: rt.EventFlushed, Samples: count})
 			b.pad(o, count)
 		}
-		err = callerr.Also(b.runOn(ctx, o, replica), panicked)
+		var r *runs.Record
+		if o.follow {
+			r = &o.record
+		}
+		err = callerr.Also(b.runOn(ctx, o, replica, 0, r), panicked)
+		if r != nil {
+			err = callerr.Also(err, r.Observe(&b.runs))
+		}
 	}
 	over = true
 	b.end(o, c, err)
@@ -377,17 +403,17 @@ func (b *batcher) leave(c *call, o *batch) {
 	}
 }
 
-// runOn runs a batch on a replica, whose engine the caller has.
-func (b *batcher) runOn(ctx context.Context, o *batch, replica int) error {
+// runOn runs a batch on a replica, whose engine the caller has. Its first sample is from in the record.
+func (b *batcher) runOn(ctx context.Context, o *batch, replica, from int, r *runs.Record) error {
 	if b.family != nil {
-		return b.inPieces(ctx, replica, o.all, 0, o.count, false)
+		return b.inPieces(ctx, replica, o.all, 0, o.count, false, r)
 	}
 	for i, w := range b.core.replicas[replica].run {
 		if w != nil {
 			w.Over(o.mem[i])
 		}
 	}
-	return b.core.mainVisit(ctx, replica)
+	return b.main(ctx, replica, from, o.count, r)
 }
 
 // enter counts a call of RunSamples, unless no more are let in.
@@ -445,42 +471,7 @@ type batcherState struct {
 	active   int           // calls of RunSamples
 	draining bool          // no call is let in any more
 	pieces   *sizes.Pieces // of a family
+	follows  *following    // that can be used again
+	runs     atomic.Uint64 // that somebody learnt of; it needs no mutex
 	empty    chan error    // made by drain: closed once nobody is inside
-}
-
-// visit takes the engine of a replica, of the least busy one unless it is asked
-// for. Samples of several callers share a run, so it never fails with
-// [rt.ErrConcurrent].
-func (c *Core) visit(ctx context.Context, asked int, as line.Kind) (int, error) {
-	i, err := c.choose(asked)
-	if err != nil {
-		return 0, err
-	}
-	s := c.replicas[i].session
-	since := int64(0)
-	if s.Count.Times != nil {
-		since = line.Now()
-	}
-	if err := ctx.Err(); err != nil {
-		return 0, s.Errorf("run samples", s.Refused(err))
-	}
-	if err := s.Gate.Visit(ctx, as); err != nil {
-		return 0, s.Errorf("run samples", s.Refused(err))
-	}
-	if t := s.Count.Times; t != nil {
-		t.Begin(since)
-	}
-	return i, nil
-}
-
-// mainVisit is Main after visit.
-func (c *Core) mainVisit(ctx context.Context, replica int) error {
-	r := c.replicas[replica]
-	defer r.endVisit()
-	return r.session.Request(ctx)
-}
-
-func (r *replica) endVisit() {
-	forget(r.run)
-	r.session.Gate.Depart(1)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/popefgen/popefgen/popef/family"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/internal/line"
+	"github.com/popefgen/popefgen/rt/internal/runs"
 	"github.com/popefgen/popefgen/rt/internal/sizes"
 )
 
@@ -44,17 +45,17 @@ func (b *batcher) initFamily(f *Family, spec *Spec) error {
 }
 
 // tight computes as many samples as the largest member takes, in the caller's memory.
-func (b *batcher) tight(ctx context.Context, on int, samples []Samples, start int) error {
+func (b *batcher) tight(ctx context.Context, on int, samples []Samples, start int, r *runs.Record) error {
 	replica, err := b.core.visit(ctx, on, line.Guest)
 	if err != nil {
 		return err
 	}
-	return b.inPieces(ctx, replica, samples, start, b.group, true)
+	return b.inPieces(ctx, replica, samples, start, b.group, true, r)
 }
 
 // now computes the samples from start to end at once, in the caller's memory, if nobody else waits and nothing
 // has to be padded. It reports whether it did.
-func (b *batcher) now(ctx context.Context, on int, samples []Samples, start, end int) (bool, error) {
+func (b *batcher) now(ctx context.Context, on int, samples []Samples, start, end int, r *runs.Record) (bool, error) {
 	if b.policy.Linger != 0 {
 		return false, nil
 	}
@@ -72,12 +73,12 @@ func (b *batcher) now(ctx context.Context, on int, samples []Samples, start, end
 	if s.Count.Times != nil || !s.Gate.TryVisit() {
 		return false, nil
 	}
-	return true, b.inPieces(ctx, replica, samples, start, end-start, true)
+	return true, b.inPieces(ctx, replica, samples, start, end-start, true, r)
 }
 
 // inPieces computes n samples from index from on, on a replica whose engine the caller has, and leaves
 // it. Without tight the memory has room for what the last member pads.
-func (b *batcher) inPieces(ctx context.Context, replica int, mem []Samples, from, n int, tight bool) error {
+func (b *batcher) inPieces(ctx context.Context, replica int, mem []Samples, from, n int, tight bool, told *runs.Record) error {
 	r := b.core.replicas[replica]
 	runs := uint64(0)
 	defer func() {
@@ -99,14 +100,20 @@ func (b *batcher) inPieces(ctx context.Context, replica int, mem []Samples, from
 		size := b.pieces.Size(m)
 		for i, w := range r.run {
 			sample := b.tensors[i].part
-			w.Over(mem[i].data[from*sample:][: size*sample : size*sample])
+			w.Over(mem[i].Data[from*sample:][: size*sample : size*sample])
 		}
 		begun := int64(0)
 		if due {
 			begun = line.Now()
 		}
 		runs++
-		if err := r.session.Request(ctx); err != nil {
+		var err error
+		if told == nil {
+			err = r.session.Request(ctx)
+		} else {
+			err = b.request(ctx, replica, from, min(size, n), size, told)
+		}
+		if err != nil {
 			return err
 		}
 		if due {

@@ -22,7 +22,7 @@ func (b *batcher) provide() error {
 	}
 	if b.family != nil {
 		for i := range o.mem {
-			o.all = append(o.all, Samples{data: o.mem[i]})
+			o.all = append(o.all, Samples{Data: o.mem[i]})
 		}
 	}
 	b.batches = o
@@ -41,6 +41,10 @@ func (b *batcher) recycle(o *batch) {
 	clear(o.calls[:cap(o.calls)])
 	o.calls, o.leader = o.calls[:0], nil
 	o.count, o.late, o.ended, o.err = 0, false, false, nil
+	if o.follow {
+		o.follow = false
+		o.record.Clear()
+	}
 	o.next, b.batches = b.batches, o
 }
 
@@ -59,6 +63,6 @@ func (b *batcher) recycleCall(c *call) {
 	case <-c.wake:
 	default:
 	}
-	c.parts, c.n = [2]part{}, 0
+	c.parts, c.n, c.follows = [2]part{}, 0, nil
 	c.next, b.calls = b.calls, c
 }

@@ -10,12 +10,13 @@ import (
 type Spec struct {
 	Package    string       // name of the generated package, for messages
 	Contract   string       // the canonical text of what callers see, see [contract.Callers]
-	Iterations int          // transfers of every run input and output in one run, at least 1
+	Iterations int          // transfers of every run input and output in one run that has no number of its own, at least 1
 	QueueDepth int          // places for submitted requests, at least 1
 	Batch      int          // samples in one transfer of every run input and output; 0 if they are not told apart
 	Anchors    []AnchorSpec // those that memory is bound to
 	Pack       *PackSpec    // of a package with RunPacked
 	Branches   []string     // of a fused model: what its branches are called in the file
+	Trains     bool         // the package has Step and Checkpoint
 	Flow       *FlowSpec    // of a package of several sizes with streams that are no samples
 }
 
@@ -27,6 +28,9 @@ type AnchorSpec struct {
 	Role   Role
 	Bytes  int // size of one transfer
 	Blocks int // of a run input or output with samples: equal blocks of a transfer that have a part of every sample
+	// Transfers is how many transfers a run makes of a run input or output that has a number of its own; else 0.
+	Transfers int
+	Evaluated bool // of a run output: Evaluate returns it too
 
 	// Of a run input or output with open dimensions Bytes is the size of an element of its slice: all axes
 	// behind the last open one are in that.
@@ -57,6 +61,17 @@ type Binding struct {
 	Stream ipu.Stream
 }
 
+// transfers returns how many transfers of an anchor one run makes.
+func (spec *Spec) transfers(a *AnchorSpec) int {
+	switch {
+	case a.Role != RunInput && a.Role != RunOutput:
+		return 1
+	case a.Transfers > 0:
+		return a.Transfers
+	}
+	return spec.Iterations
+}
+
 // inputs returns the number of run inputs.
 func (spec *Spec) inputs() int {
 	n := 0
@@ -77,4 +92,5 @@ const (
 	RunOutput  = contract.RunOutput
 	LoadInput  = contract.LoadInput
 	SaveOutput = contract.SaveOutput
+	Optimizer  = contract.Optimizer
 )

@@ -20,7 +20,7 @@ type Buffer struct{ kept }
 
 // NewBuffer allocates a Buffer for a stream as [rt.Session.Stream] and
 // [rt.Session.Streams] describe it. transfers, the number of transfers in a run,
-// is at least 1: [rt.Session.DeviceIterations] for run inputs and outputs, else 1.
+// is at least 1: see Transfers of [rt.Session.Contract].
 func NewBuffer(info ipu.StreamInfo, transfers int) (*Buffer, error) {
 	const most = 1 << 46 // so that the product below stays an int
 	if transfers < 1 || info.Bytes < 0 || info.Bytes > 0 && transfers > most/info.Bytes {

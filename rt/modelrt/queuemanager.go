@@ -128,6 +128,9 @@ func makeQueues(s *session.Session, c QueueConfig) (*QueueManager, error) {
 	if err := s.CheckOneSize(); err != nil {
 		return nil, err
 	}
+	if s.Contract().Uneven() {
+		return nil, fmt.Errorf("%w: a run moves inputs and outputs another number of times each, and queues give each as many transfers as the others; connect a stream or a Buffer to each instead", rt.ErrOption)
+	}
 	m := &QueueManager{session: s, loop: loop{parker: make(chan struct{}, 1), spin: ring.NewSpinner(c.Spin)}}
 	if err := m.make(c); err != nil {
 		return nil, err

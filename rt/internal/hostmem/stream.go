@@ -196,6 +196,24 @@ func (c Fixed) Prefetch(buf []byte) bool                  { copy(buf, c.Data); r
 func (c Fixed) Complete()                                 {}
 func (c Fixed) InvalidatePrefetched()                     {}
 
+// Live is data that the host may change between runs: every transfer has what is there by then.
+type Live struct{ Data []byte }
+
+// Memory returns the data.
+func (l *Live) Memory(context.Context) ([]byte, error) { return l.Data, nil }
+
+// Fetch copies the data into buf.
+func (l *Live) Fetch(_ context.Context, buf []byte) error { copy(buf, l.Data); return nil }
+
+// Prefetch copies nothing: the data may be another by the time of the transfer.
+func (l *Live) Prefetch([]byte) bool { return false }
+
+// Complete does nothing.
+func (l *Live) Complete() {}
+
+// InvalidatePrefetched does nothing.
+func (l *Live) InvalidatePrefetched() {}
+
 // FileTensor is constant data of a model's file.
 type FileTensor struct {
 	Fixed
@@ -260,4 +278,5 @@ var (
 	_ ipu.Constant = Fixed{}
 	_ ipu.Releaser = FileTensor{}
 	_ ipu.Direct   = (*Feed)(nil)
+	_ ipu.Direct   = (*Live)(nil)
 )

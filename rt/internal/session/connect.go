@@ -73,8 +73,9 @@ func (s *Session) Attach(i int, stream ipu.Stream, by End) error {
 		return err
 	}
 	s.Ends[i] = by
+	s.keep(i, stream)
 	switch stream.(type) {
-	case hostmem.Bound, hostmem.Buffered, hostmem.Fixed, hostmem.FileTensor, *hostmem.Feed, hostmem.Nothing:
+	case hostmem.Bound, hostmem.Buffered, hostmem.Fixed, hostmem.FileTensor, *hostmem.Live, *hostmem.Feed, hostmem.Nothing:
 	default: // code of the caller, which may end the goroutine: see Core.Main
 		s.Alone, s.members = nil, nil
 	}
@@ -83,6 +84,27 @@ func (s *Session) Attach(i int, stream ipu.Stream, by End) error {
 		s.Windows = append(s.Windows, b.Buffer())
 	}
 	return nil
+}
+
+// keep notes which data a stream delivers, if it is always the same.
+func (s *Session) keep(i int, stream ipu.Stream) {
+	if s.fixed == nil {
+		s.fixed = map[int][]byte{}
+	}
+	switch x := stream.(type) {
+	case hostmem.Fixed:
+		s.fixed[i] = x.Data
+	case hostmem.FileTensor:
+		s.fixed[i] = x.Data
+	default:
+		delete(s.fixed, i)
+	}
+}
+
+// Fixed returns the data that the input stream of that index gets at every transfer, and whether that is known. Who asks holds the gate.
+func (s *Session) Fixed(i int) ([]byte, bool) {
+	data, ok := s.fixed[i]
+	return data, ok
 }
 
 // IndexOf returns the index of the stream with that handle, -1 if there is none.
@@ -175,7 +197,7 @@ func (s *Session) Streams() []ipu.StreamInfo { return slices.Clone(s.Infos) }
 func (s *Session) Contract() contract.Contract { return s.contract }
 
 // DeviceIterations returns how many transfers of every run input and output
-// one run makes.
+// one run makes that has no number of its own.
 func (s *Session) DeviceIterations() int { return s.contract.DeviceIterations() }
 
 // Inputs returns every anchor that is an input, in the contract's order.

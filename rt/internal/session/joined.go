@@ -65,7 +65,7 @@ func (s *Session) join() error {
 			}
 			j.stream.Add(int(f.Offset), int(bytes))
 			s.Infos = append(s.Infos, ipu.StreamInfo{Handle: a.Handle, Direction: ipu.HostToDevice, Bytes: int(bytes),
-				Type: a.Info.DataType.String(), Shape: slices.Clone(a.Info.Shape), Programs: slices.Clone(st.Programs)})
+				Type: a.Info.DataType.String(), Shape: slices.Clone(a.Info.Shape), Programs: slices.Clone(st.Programs), Transfers: slices.Clone(st.Transfers)})
 		}
 		s.Ends = append(s.Ends, make([]End, len(s.Infos)-len(s.Ends))...)
 		s.joins = append(s.joins, j)

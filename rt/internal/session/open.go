@@ -142,8 +142,32 @@ func (s *Session) makeEngine(ctx context.Context, o *Options) error {
 			return err
 		}
 	}
+	if err := s.checkTransfers(); err != nil {
+		return err
+	}
 	if e, ok := s.engine.(ipu.Preparer); ok && (len(s.Main) == 1 || o.Members) && !s.watched && s.Count.Times == nil {
 		return s.prepare(e, o.Members)
+	}
+	return nil
+}
+
+// checkTransfers wants a run of the only main program to make as many transfers of each run input and output as the
+// file says: with less of them a caller's memory would stay as it was.
+func (s *Session) checkTransfers() error {
+	if len(s.Main) != 1 {
+		return nil
+	}
+	for i := range s.Infos {
+		st := &s.Infos[i]
+		a := s.contract.Anchor(st.Handle)
+		at := slices.Index(st.Programs, s.Main[0])
+		if a == nil || at < 0 || at >= len(st.Transfers) || a.Role != contract.RunInput && a.Role != contract.RunOutput {
+			continue
+		}
+		if want := s.contract.Transfers(a); st.Transfers[at] != int64(want) {
+			return fmt.Errorf("anchor %q (handle %q): %w: a run of program %d of the executable moves it %d times, and the file says %d; metadata and executable are of different compilations: compile the model again",
+				a.Name, a.Handle, contract.ErrTransfers, s.Main[0], st.Transfers[at], want)
+		}
 	}
 	return nil
 }

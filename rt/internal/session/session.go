@@ -54,6 +54,7 @@ type Session struct {
 	Infos   []ipu.StreamInfo // the engine's; behind them the inputs that are joined in some of these
 	Ends    []End            // by index into streams
 	Buffers []*hostmem.Span
+	fixed   map[int][]byte  // by index into streams: data that is the same at every transfer
 	Windows []*hostmem.Span // of the buffers and of a runner's streams
 	feeds   []*hostmem.Feed
 	joins   []join
@@ -386,6 +387,21 @@ func (s *Session) Choose(i int) {
 	if s.members != nil {
 		s.Alone = s.members[i]
 	}
+}
+
+// RunProgram runs programs that are no request, for who holds the gate, once the load programs have run.
+func (s *Session) RunProgram(ctx context.Context, doing string, programs []int) error {
+	if !s.Ready {
+		if err := s.Activate(ctx, 0); err != nil {
+			return s.Errorf(doing, err)
+		}
+		if !s.loaded {
+			if err := s.RunLoad(ctx, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return s.flow(ctx, doing, programs, 0)
 }
 
 // RunLoad runs the load programs, for the request of that number or, if it is

@@ -77,6 +77,9 @@ func (s *Session) inputsOf(weights []rt.Weight) ([]int, error) {
 		if want := s.Infos[at].Bytes; len(w.Data) != want {
 			return nil, fmt.Errorf("anchor %q: %w: %d bytes, want %d", w.Anchor, rt.ErrData, len(w.Data), want)
 		}
+		if a := s.contract.Anchor(s.Infos[at].Handle); w.Info != nil && a != nil && !w.Info.Equal(a.Info) {
+			return nil, fmt.Errorf("anchor %q: %w: it is %v, and what was given is %v: it belongs to another model", w.Anchor, rt.ErrData, a.Info, *w.Info)
+		}
 		streams[i] = at
 	}
 	return streams, nil

@@ -1,4 +1,4 @@
-package genrt
+package sizes
 
 import (
 	"encoding/binary"
@@ -12,10 +12,10 @@ import (
 	"github.com/popefgen/popefgen/rt"
 )
 
-// padding returns the bytes of the element that an input is filled up with: what is
+// Padding returns the bytes of the element that an input is filled up with: what is
 // declared along one of its dimensions, zero otherwise, for which it returns nil. Along
 // dimensions with independent rows it does not matter.
-func padding(f *family.Family, t *family.Tensor) ([]byte, error) {
+func Padding(f *family.Family, t *family.Tensor) ([]byte, error) {
 	if t.Type != popef.Input {
 		return nil, nil
 	}

@@ -1,4 +1,4 @@
-package genrt
+package sizes_test
 
 import (
 	"testing"
@@ -8,6 +8,7 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/family"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/internal/sizes"
 )
 
 // TestPadding has inputs of every type filled up with what was declared along a dimension that they have.
@@ -30,16 +31,16 @@ func TestPadding(t *testing.T) {
 		in := &family.Tensor{Name: "x", Type: popef.Input, Elem: c.typ, Axes: []family.Axis{{Dim: 0, Mul: 1, Div: 1}, {Dim: 1, Mul: 1, Div: 1}}}
 		f := &family.Family{Dims: []family.Dim{{Name: "seq", Pads: []family.Pad{{Input: "other", Value: "5"}, {Input: "x", Value: c.value}}},
 			{Name: "batch", Rows: true, Pads: []family.Pad{{Input: "x", Value: "9"}}}}}
-		got, err := padding(f, in)
+		got, err := sizes.Padding(f, in)
 		require.NoError(t, err)
 		require.Equal(t, c.want, got, "%v %s", c.typ, c.value)
 		f.Dims[1].Rows = false
-		_, err = padding(f, in)
+		_, err = sizes.Padding(f, in)
 		require.ErrorIs(t, err, rt.ErrData, "two dimensions, two values")
 	}
 	in := &family.Tensor{Name: "x", Type: popef.Input, Elem: popef.U8, Axes: []family.Axis{{Dim: 0, Mul: 1, Div: 1}}}
 	for _, bad := range []string{"256", "-1", "1.5", "", "one"} {
-		_, err := padding(&family.Family{Dims: []family.Dim{{Name: "seq", Pads: []family.Pad{{Input: "x", Value: bad}}}}}, in)
+		_, err := sizes.Padding(&family.Family{Dims: []family.Dim{{Name: "seq", Pads: []family.Pad{{Input: "x", Value: bad}}}}}, in)
 		require.ErrorIs(t, err, rt.ErrData, bad)
 	}
 }
