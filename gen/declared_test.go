@@ -79,7 +79,7 @@ func (c *typeChecker) check(name string, files []gen.File) error {
 // hostileModel has an anchor of each name in turn as run input, run output,
 // load input and save output.
 func hostileModel(names []string) *golden.Model {
-	m := &golden.Model{File: "m.popef", Executable: golden.Executable{Name: "m"}, Replicas: 1, DeviceIterations: 1, Load: []uint32{0}, Main: []uint32{1}, Save: []uint32{2}}
+	m := &golden.Model{File: "m.popef", Executable: golden.Executable{Name: "m"}, Replicas: 1, DeviceIterations: 1, Inference: true, Load: []uint32{0}, Main: []uint32{1}, Save: []uint32{2}}
 	for i, name := range names {
 		a := golden.Anchor{Name: name, Handle: fmt.Sprintf("h%d", i), Type: "F32", Shape: []int64{2, 3}, Direction: "in", Programs: []uint32{1}}
 		switch i % 4 {
@@ -91,6 +91,45 @@ func hostileModel(names []string) *golden.Model {
 			a.Direction, a.Programs[0] = "out", 2
 		}
 		m.Anchors = append(m.Anchors, a)
+	}
+	return m
+}
+
+// hostileTraining is hostileModel of a model that trains: what is saved are weights, outputs are those of Evaluate too, and there is a value
+// of the optimizer for each name.
+func hostileTraining(names []string) *golden.Model {
+	m := hostileModel(names)
+	m.Inference = false
+	m.Load = append(m.Load, 4)
+	m.Programs = map[uint32]string{0: "WeightsFromHost", 1: "Program", 2: "WeightsToHost", 4: "OptimizerFromHost", 9: "Evaluate"}
+	weights := map[string]bool{}
+	for i, a := range m.Anchors {
+		switch {
+		case a.Programs[0] == 1:
+			m.Anchors[i].Programs = []uint32{1, 9}
+		case a.Programs[0] == 0:
+			m.Anchors[i].Data = &golden.Data{}
+		case a.Name != "" && !weights[a.Name]:
+			weights[a.Name] = true
+			m.Anchors = append(m.Anchors, golden.Anchor{Name: a.Name, Handle: "w" + a.Handle, Type: "F32", Shape: a.Shape, Direction: "in", Programs: []uint32{0}, Data: &golden.Data{}})
+		}
+	}
+	loaded := map[string]bool{}
+	for i := 0; i < len(m.Anchors); i++ { // a file has one tensor of a name
+		if a := m.Anchors[i]; a.Data != nil {
+			if loaded[a.Name] {
+				m.Anchors = slices.Delete(m.Anchors, i, i+1)
+				i--
+			}
+			loaded[a.Name] = true
+		}
+	}
+	for i, name := range names {
+		value := name + "___default___FLOAT"
+		if !loaded[value] {
+			m.Anchors = append(m.Anchors, golden.Anchor{Name: value, Handle: fmt.Sprintf("v%d", i), Type: "F32", Direction: "in", Programs: []uint32{4}, Data: &golden.Data{}})
+		}
+		loaded[value] = true
 	}
 	return m
 }
@@ -131,6 +170,7 @@ func TestHostileNames(t *testing.T) {
 	for _, o := range slices.Concat(both, served) {
 		identifiers(t, found, imports, emit(t, load(t, hostileModel([]string{"a", "b", "c", "d"})), o))
 	}
+	identifiers(t, found, imports, emit(t, load(t, hostileTraining([]string{"a", "b", "c", "d"})), options[0]))
 	for tok := token.BREAK; tok <= token.VAR; tok++ {
 		found[tok.String()] = true
 	}
@@ -181,9 +221,13 @@ func TestHostileNames(t *testing.T) {
 				check(t, load(t, hostileModel(names)), o, nil)
 			})
 		}
+		t.Run(fmt.Sprintf("spelling %d, training", i), func(t *testing.T) {
+			check(t, load(t, hostileTraining(names)), options[0], nil)
+		})
 		for _, o := range served {
 			t.Run(fmt.Sprintf("spelling %d, samples %v, served", i, o.BatchDim != nil), func(t *testing.T) {
-				for some := range slices.Chunk(names, 4*64) { // a model with more inputs is not served
+				named := slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s == "" }) // clients can not ask for such a tensor
+				for some := range slices.Chunk(named, 4*64) {                                           // a model with more inputs is not served
 					check(t, load(t, hostileModel(some)), o, some)
 				}
 			})

@@ -108,9 +108,7 @@ func TestFusedExamples(t *testing.T) {
 	}
 	r, err := compile.Fuse(context.Background(), parts, nil)
 	require.NoError(t, err)
-	root, err := os.MkdirTemp(".", "fused-")
-	require.NoError(t, err)
-	defer os.RemoveAll(root)
+	root := moduleFolder(t, "fused-")
 	path := filepath.Join(root, "all.popef")
 	require.NoError(t, r.WriteFile(path, false))
 	m, err := r.Model("all.popef")

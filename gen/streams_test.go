@@ -28,9 +28,7 @@ func TestPublicStreams(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(data, "models")); err != nil {
 		t.Skipf("no public models in %s (set POPEFGEN_TESTDATA)", data)
 	}
-	root, err := os.MkdirTemp(".", "streams-")
-	require.NoError(t, err)
-	defer os.RemoveAll(root)
+	root := moduleFolder(t, "streams-")
 	for _, c := range []struct {
 		model, out, in string
 		dims           map[string]int64

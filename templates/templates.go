@@ -25,6 +25,9 @@ const (
 	Flow        = "flow.go.tmpl"        // methods of Stream, of a package of several sizes
 	FlowTests   = "flow_test.go.tmpl"   // for the file of tests
 
+	Training      = "training.go.tmpl"      // methods of Runner, of a package of a model that trains
+	TrainingTests = "training_test.go.tmpl" // for the file of tests
+
 	Branches     = "branches.go.tmpl"      // the type Branch and methods of Runner, of a package of a fused model
 	BranchesTest = "branches_test.go.tmpl" // a file, in the place of Tests
 

@@ -41,6 +41,11 @@ func contractFile(p *plan.Plan) ([]byte, error) {
 		}),
 		packSpec(p),
 		branchSpec(p),
+		jen.Do(func(s *jen.Statement) {
+			if p.Training != nil {
+				s.Line().Id("Trains").Op(":").True()
+			}
+		}),
 		flowSpec(p),
 		jen.Line(),
 	)
@@ -84,10 +89,22 @@ func anchorSpecs(g *jen.Group, p *plan.Plan) {
 			if t.Blocks > 0 && (a.Role == contract.RunInput || a.Role == contract.RunOutput) {
 				values = append(values, jen.Id("Blocks").Op(":").Lit(int(t.Blocks)))
 			}
+			if field.Uneven {
+				values = append(values, jen.Id("Transfers").Op(":").Lit(field.Transfers))
+			}
+			if p.Training != nil && p.Contract.Fields[field.Anchor].Evaluated {
+				values = append(values, jen.Id("Evaluated").Op(":").True())
+			}
 			if t.IsOpen() {
 				values = append(values, openAxes(t))
 			}
 			g.Line().Values(values...)
+			lines++
+		}
+	}
+	if p.Training != nil {
+		for _, v := range p.Training.Optimizer {
+			g.Line().Values(valueSpec(v)...)
 			lines++
 		}
 	}
@@ -137,7 +154,7 @@ func testFile(p *plan.Plan) ([]byte, error) {
 	for _, more := range []struct {
 		name string
 		has  bool
-	}{{templates.PackedTests, p.Pack != nil}, {templates.StreamTests, len(p.State) > 0 && p.Flow == nil}, {templates.FlowTests, p.Flow != nil}} {
+	}{{templates.PackedTests, p.Pack != nil}, {templates.StreamTests, len(p.State) > 0 && p.Flow == nil}, {templates.FlowTests, p.Flow != nil}, {templates.TrainingTests, p.Training != nil}} {
 		if !more.has {
 			continue
 		}

@@ -130,6 +130,15 @@ func bindings(g *jen.Group, p *plan.Plan, owners map[string]*jen.Statement) {
 			lines++
 		}
 	}
+	if p.Training != nil {
+		for i, v := range p.Training.Optimizer {
+			g.Line().Values(
+				jen.Id("Anchor").Op(":").Lit(lines+i),
+				jen.Id("Stream").Op(":").Qual(genPath, "Value").Call(jen.Op("&").Id("r").Dot("optimizer").Dot("Now").Dot(v.Name)),
+			)
+			added = true
+		}
+	}
 	if owner := owners["joined"]; owner != nil {
 		g.Line().Values(
 			jen.Id("Anchor").Op(":").Lit(len(p.LoadInputs)+p.Joined.Fields[0].Input),

@@ -29,11 +29,17 @@ func mainFile(p *plan.Plan) ([]byte, error) {
 	tensorTypes(f, p)
 	structures(f, p)
 	joinedType(f, p)
+	optimizerType(f, p)
 	runnerType(f, p)
 	freezers(f, p)
 	openFunc(f, p)
 	if err := template(f, templates.Runner, p); err != nil {
 		return nil, err
+	}
+	if p.Training != nil {
+		if err := template(f, templates.Training, p); err != nil {
+			return nil, err
+		}
 	}
 	if p.Branches != nil {
 		if err := template(f, templates.Branches, p); err != nil {
@@ -41,6 +47,7 @@ func mainFile(p *plan.Plan) ([]byte, error) {
 		}
 	}
 	streamFuncs(f, p)
+	trainingFuncs(f, p)
 	if p.Pack != nil {
 		sequences(f, p)
 		if err := template(f, templates.Packed, p); err != nil {
@@ -157,6 +164,9 @@ func runnerType(f *jen.File, p *plan.Plan) {
 		}
 		if hasPorts(p) {
 			g.Id("ports").Index().Op("*").Id("ports").Comment("// of each replica")
+		}
+		if p.Training != nil && len(p.Training.Optimizer) > 0 {
+			g.Id("optimizer").Qual(genPath, "Values").Types(jen.Id("Optimizer"))
 		}
 		if p.Family == nil {
 			g.Id("queue").Index(jen.Id("QueueDepth")).Id("request")

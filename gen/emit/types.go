@@ -101,7 +101,10 @@ func elemType(t plan.Tensor) jen.Code {
 // fieldType is the type that a field points to.
 func fieldType(p *plan.Plan, f plan.Field) *jen.Statement {
 	s := &jen.Statement{}
-	if f.Iterated {
+	switch {
+	case f.Iterated && f.Uneven:
+		s.Index(jen.Lit(f.Transfers))
+	case f.Iterated:
 		s.Index(jen.Id("DeviceIterations"))
 	}
 	return s.Id(p.Tensors[f.Tensor].Name)
@@ -126,7 +129,11 @@ func structures(f *jen.File, p *plan.Plan) {
 		inputs = append(inputs, fmt.Sprintf("The model takes %d of them in one transfer: as NewInputs returns them they are read where they are, others are", len(p.Joined.Fields)),
 			"copied together first.")
 	}
-	if p.DeviceIterations > 1 {
+	switch {
+	case p.Uneven():
+		inputs = append(inputs, "Element i of a field belongs to transfer i of a run.")
+		outputs = append(outputs, "Element i of a field belongs to transfer i of a run.")
+	case p.DeviceIterations > 1:
 		inputs = append(inputs, "Element i of each field belongs to device iteration i.")
 		outputs = append(outputs, "Element i of each field belongs to device iteration i.")
 	}
@@ -148,6 +155,7 @@ func structures(f *jen.File, p *plan.Plan) {
 			"SaveOutputs points to the tensors that Save fills. No field may be nil.",
 		}, p.SaveOutputs})
 	}
+	all = append(all, trainingStructures(p)...)
 	for _, s := range all {
 		comments(f.Group, s.doc...)
 		f.Type().Id(s.name).StructFunc(func(g *jen.Group) {

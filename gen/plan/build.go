@@ -70,6 +70,7 @@ func passes() []func(*builder) {
 	return []func(*builder){
 		(*builder).settings,
 		(*builder).contract,
+		(*builder).refuseTraining,
 		(*builder).family,
 		(*builder).branches,
 		(*builder).tensors,
@@ -82,6 +83,7 @@ func passes() []func(*builder) {
 		(*builder).name,
 		(*builder).packedNames,
 		(*builder).fields,
+		(*builder).training,
 		(*builder).joined,
 		(*builder).served,
 		(*builder).stateFields,
@@ -236,7 +238,10 @@ func (b *builder) anchors(c contract.Contract) {
 			b.problem("anchor %q: its stream handle %q is that of anchor %q too", a.Name, a.Handle, other)
 		}
 		first[a.Handle] = a.Name
-		out := Anchor{Name: a.Name, Handle: p.Contract.Fields[i].Handle, Memory: a.Handle, Role: a.Role, Info: p.Contract.InfoText(i), Bytes: size}
+		if a.Group() == contract.OptimizerValues { // no tensor: it comes last, in a field of another kind
+			continue
+		}
+		out := Anchor{Name: a.Name, Handle: p.Contract.Fields[i].Handle, Memory: a.Handle, Role: a.Role, Transfers: c.Transfers(&a), Info: p.Contract.InfoText(i), Bytes: size}
 		if a.Repeats > 1 {
 			out.Info += fmt.Sprintf(" repeated %d times", a.Repeats)
 			out.Bytes *= int64(a.Repeats)
@@ -364,8 +369,7 @@ func (b *builder) checkSize(a Anchor, t popef.DataType, shape []int64) {
 		}
 		size *= n
 	}
-	n := int64(b.plan.DeviceIterations)
-	if (a.Role == contract.RunInput || a.Role == contract.RunOutput) && size > maxBytes/n {
+	if n := int64(a.Transfers); size > maxBytes/n {
 		b.problem("anchor %q: %s times %d device iterations: a Go array of more than %d bytes can't be declared",
 			a.Name, a.Info, n, int64(maxBytes))
 	}
@@ -392,7 +396,7 @@ func (b *builder) fields() {
 		a.GoName = p.Tensors[t].Name
 		*g = append(*g, Field{
 			Name: a.GoName, Tensor: t, Anchor: i,
-			Iterated: p.DeviceIterations > 1 && (a.Role == contract.RunInput || a.Role == contract.RunOutput),
+			Iterated: a.Transfers > 1, Transfers: a.Transfers, Uneven: p.Contract.Fields[i].Transfers > 0,
 		})
 	}
 }
@@ -410,7 +414,7 @@ func (b *builder) files() {
 	p := &b.plan
 	base := strings.ReplaceAll(p.Package, "_", "")
 	p.Files = []string{base + ".go", base + ContractSuffix, base + ModelSuffix}
-	p.Queues = len(p.Inputs)+len(p.Outputs) > 0 && !b.opts.NoQueues && p.Family == nil && p.Branches == nil
+	p.Queues = len(p.Inputs)+len(p.Outputs) > 0 && !b.opts.NoQueues && p.Family == nil && p.Branches == nil && !p.Uneven() && p.Training == nil
 	if p.Serve != nil {
 		p.Files = append(p.Files, base+ServeSuffix)
 	}

@@ -23,7 +23,7 @@ type Declared struct {
 	// families: their methods, and their identifiers that are not exported.
 	Used map[string]bool
 	// Extra holds what only some packages declare, as Owners does, under the
-	// feature that they were generated with: "pack", "state", "branches", "family" or "serve".
+	// feature that they were generated with: "pack", "state", "branches", "family", "training" or "serve".
 	Extra map[string]map[string]string
 }
 
@@ -52,6 +52,9 @@ func (p *Plan) Extras() (out []string) {
 	}
 	if p.Family != nil {
 		out = append(out, "family")
+	}
+	if p.Training != nil || p.Contract.Trains {
+		out = append(out, trained)
 	}
 	if p.Serve != nil {
 		out = append(out, served)
@@ -95,12 +98,14 @@ func Probes() []*Plan {
 		opts   Options
 		shapes [][]int64 // by main program
 		fused  bool
+		trains bool
 	}{
 		{opts: Options{Tests: true, Embed: "probe.popef"}, shapes: [][]int64{{1, 1}}},
 		{opts: Options{Tests: true, BatchDim: &dim}, shapes: [][]int64{{1, 1}}},
 		{opts: Options{Tests: true, Pack: &PackOptions{Inputs: []string{"in0"}, Axis: 1, Fill: map[string]string{"none": ""}}}, shapes: [][]int64{{1, 1}}},
 		{opts: Options{Tests: true, State: []StatePair{{Out: "out0", In: "in0"}}}, shapes: [][]int64{{1, 1}}},
 		{opts: Options{Tests: true, Renames: map[string]string{ProbeBranch + "/" + ProbeTensor: ProbeTensor}}, shapes: [][]int64{{1, 1}}, fused: true},
+		{opts: Options{Tests: true}, shapes: [][]int64{{1, 1}}, trains: true},
 		{opts: Options{Tests: true}, shapes: [][]int64{{1, 3, 8, 5}, {2, 3, 16, 5}}},
 		{opts: Options{Tests: true, State: []StatePair{{Out: "out0", In: "in0"}}}, shapes: [][]int64{{1, 3}, {2, 3}}},
 		{opts: Options{Tests: true, Serve: true}, shapes: [][]int64{{1, 1}}},
@@ -123,6 +128,10 @@ func Probes() []*Plan {
 			}
 			b.probe = probeFused
 		}
+		if c.trains {
+			b.model.Metadata.IsInference = false
+			b.probe = probeTraining
+		}
 		for _, pass := range passes() {
 			pass(b)
 		}
@@ -135,12 +144,24 @@ func Probes() []*Plan {
 	return out
 }
 
+// probeTraining makes the model of a probe one that evaluates and has a value of the optimizer.
+func probeTraining(of *contract.Contract) {
+	const evaluate = 99
+	of.Evaluate = evaluate
+	for i := range of.Anchors {
+		if of.Anchors[i].Role == contract.RunOutput {
+			of.Anchors[i].Programs = append(of.Anchors[i].Programs, evaluate)
+		}
+	}
+	of.Anchors = append(of.Anchors, contract.Anchor{Name: "rate", Handle: "rate", Type: popef.Input, Role: contract.Optimizer, Info: popef.TensorInfo{DataType: popef.F32}, Repeats: 1, Index: len(of.Anchors)})
+}
+
 // probeModel has a tensor of that name in every struct, with a main program for each shape of the
 // run inputs and outputs.
 func probeModel(shapes [][]int64) *popef.Model {
 	info := func(shape ...int64) popef.TensorInfo { return popef.TensorInfo{DataType: popef.F32, Shape: shape} }
 	m := &popef.Model{}
-	m.Metadata = popef.Metadata{ReplicationFactor: 1, DeviceIterations: 1, ProgramFlow: popef.ProgramFlow{Load: []uint32{0}, Save: []uint32{2}}}
+	m.Metadata = popef.Metadata{ReplicationFactor: 1, DeviceIterations: 1, IsInference: true, ProgramFlow: popef.ProgramFlow{Load: []uint32{0}, Save: []uint32{2}}}
 	add := func(handle string, typ popef.TensorType, program uint32, i popef.TensorInfo) {
 		m.Metadata.Anchors = append(m.Metadata.Anchors, popef.Anchor{Name: ProbeTensor, Handle: handle, Type: typ, Info: i, Programs: []uint32{program}})
 	}

@@ -23,7 +23,12 @@ func (b *builder) document() {
 				handles[f.Tensor] = append(handles[f.Tensor], strconv.Quote(a.Handle))
 			}
 			f.Doc = fmt.Sprintf("%q: %s", a.Name, a.Info)
-			if f.Iterated {
+			switch {
+			case f.Iterated && f.Uneven:
+				f.Doc += fmt.Sprintf(", %d times in a run", f.Transfers)
+			case f.Uneven:
+				f.Doc += ", once in a run"
+			case f.Iterated:
 				f.Doc += ", once per device iteration"
 			}
 		}

@@ -25,7 +25,7 @@ type JoinedField struct {
 func (b *builder) joined() {
 	p := &b.plan
 	all := b.model.Joined()
-	if len(all) != 1 || p.Family != nil || p.Branches != nil || p.DeviceIterations > 1 || len(b.problems) > 0 {
+	if len(all) != 1 || p.Family != nil || p.Branches != nil || p.Repeated() || len(b.problems) > 0 {
 		return
 	}
 	size, err := all[0].Anchor.Info.SizeInBytes()

@@ -187,6 +187,9 @@ func (b *builder) name() {
 			n.owner[m.Name] = fmt.Sprintf("the constant of size %v", m.Sizes)
 		}
 	}
+	if p.Contract.Trains { // a method of the structs that have tensors as fields
+		n.owner["All"] = "the generated package itself"
+	}
 	b.branchNames(n)
 	for i := range p.Tensors {
 		t, name := &p.Tensors[i], b.renamed[i]

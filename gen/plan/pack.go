@@ -72,6 +72,9 @@ func (b *builder) packing() {
 	p := &b.plan
 	k := &Pack{}
 	c := &packer{builder: b, opts: o, pack: k, kinds: map[int]string{}}
+	if p.Uneven() {
+		b.problem("pack: a run moves inputs and outputs another number of times each, and sequences are packed into one transfer of all")
+	}
 	if p.DeviceIterations > 1 {
 		b.problem("pack: the model has %d device iterations, and sequences are packed into one; compile it without --iterations", p.DeviceIterations)
 	}

@@ -7,6 +7,7 @@ package plan
 
 import (
 	"context"
+	"slices"
 
 	"github.com/popefgen/popefgen/popef/contract"
 )
@@ -78,13 +79,13 @@ type Plan struct {
 	Pin          string           // name of the constant that pins the contract
 
 	QueueDepth       int    // pending requests
-	DeviceIterations int    // transfers of every run input and output per run; at least 1
+	DeviceIterations int    // transfers of every run input and output per run that has no number of its own; at least 1
 	BatchSize        int64  // samples in a transfer, of a family in one of the largest member; 0 if samples are not told apart
 	Replicas         uint32 // replication factor that the model was compiled for
 
 	Family *Family // nil for a model of one size
 
-	Anchors []Anchor // every anchor that callers see, in the order of the contract's fields
+	Anchors []Anchor // every anchor that callers see as a tensor, in the order of the contract's fields
 	Tensors []Tensor // every Go type of a tensor, in the order of their first anchors
 
 	Inputs      []Field // of type Inputs
@@ -102,6 +103,8 @@ type Plan struct {
 	State []State // what streams keep; if empty, there are none
 	Flow  *Flow   // how streams of a model with several sizes run; nil elsewhere, and where each is a sample
 
+	Training *Training // how the model trains; nil if it does not
+
 	Serve *Serve // how the model is served; nil if it is not
 
 	Queues   bool     // whether there is a type Queues
@@ -116,7 +119,22 @@ func (p *Plan) Published() contract.Published {
 	for _, a := range p.Anchors {
 		out.GoNames = append(out.GoNames, a.GoName)
 	}
+	if p.Training != nil {
+		for _, v := range p.Training.Optimizer {
+			out.GoNames = append(out.GoNames, v.Name)
+		}
+	}
 	return out
+}
+
+// Repeated reports whether a run makes several transfers of an input or output.
+func (p *Plan) Repeated() bool {
+	return p.DeviceIterations > 1 || p.Uneven()
+}
+
+// Uneven reports whether some inputs and outputs have another number of transfers than the others.
+func (p *Plan) Uneven() bool {
+	return slices.ContainsFunc(p.Contract.Fields, func(f contract.Field) bool { return f.Transfers > 0 })
 }
 
 // SideBySide reports whether samples are told apart, and those of every run
@@ -138,9 +156,11 @@ type Anchor struct {
 	Handle string // stream handle if several anchors of the struct have the name, else ""
 	Memory string // what tells it from the other run inputs and outputs: its name, or its stream handle
 	Role   contract.Role
-	Info   string // such as "F32 [4 10]", with the number of repeats if there are several
-	Bytes  int64  // of one transfer, with all repeats
-	GoName string // name of its tensor
+	// Transfers is how many transfers a run makes of a run input or output; 1 for every other anchor.
+	Transfers int
+	Info      string // such as "F32 [4 10]", with the number of repeats if there are several
+	Bytes     int64  // of one transfer, with all repeats
+	GoName    string // name of its tensor
 }
 
 // Tensor is one Go type of a tensor, with the constructor and the constant
@@ -175,6 +195,9 @@ type Field struct {
 	Name     string // Go name of the field; equals the tensor's
 	Tensor   int    // index in Plan.Tensors
 	Anchor   int    // index in Plan.Anchors
-	Iterated bool   // holds DeviceIterations tensors
-	Doc      string // comment at the end of the line
+	Iterated bool   // holds Transfers tensors
+	// Transfers is how many tensors an iterated field holds; Uneven says that it is another number than DeviceIterations.
+	Transfers int
+	Uneven    bool
+	Doc       string // comment at the end of the line
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 )
@@ -34,7 +35,7 @@ func usesOf(m *popef.Model) *uses {
 	if err != nil || ipu.Identify(data) != ipu.FormatPortable {
 		return u
 	}
-	if u.exe, err = graph.Decode(data); err != nil {
+	if u.exe, err = encoding.Decode(data); err != nil {
 		return u // whoever opens the model says why
 	}
 	for g := range u.exe.Graphs {

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/ipu/graph/rows"
 	"github.com/popefgen/popefgen/popef/contract"
 )
@@ -21,6 +21,10 @@ func (b *builder) samples() {
 	p, dim, first, before := &b.plan, *b.opts.BatchDim, "", len(b.problems)
 	if dim < 0 {
 		b.problem("batch dimension %d: want 0 or more", dim)
+		return
+	}
+	if p.Uneven() {
+		b.problem("batch dimension %d: a run moves inputs and outputs another number of times each, so that samples of one are none of another; generate without a batch dimension", dim)
 		return
 	}
 	for i, a := range p.Anchors {
@@ -75,7 +79,7 @@ func (b *builder) provenRows(dim int) {
 	if ipu.Identify(data) != ipu.FormatPortable {
 		return
 	}
-	e, err := graph.Decode(data)
+	e, err := encoding.Decode(data)
 	if err != nil {
 		b.problem("batch dimension %d: whether samples are independent: %v", dim, err)
 		return

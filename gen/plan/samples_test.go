@@ -8,6 +8,7 @@ import (
 
 	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/popef"
 )
 
@@ -74,7 +75,7 @@ func sampled(t *testing.T, batch int64, op graph.Op, foreign bool) *popef.Model 
 		if foreign {
 			_, err = e.Write([]byte("GC_EXE_3 of somebody else"))
 		} else {
-			err = exe.Encode(e)
+			err = encoding.Encode(e, exe)
 		}
 		if err != nil {
 			return err

@@ -130,7 +130,7 @@ func (b *builder) servedTensor(f Field) ServedTensor {
 	default:
 		s.Shape = t.Shape
 		if f.Iterated {
-			s.Shape = append([]int64{int64(p.DeviceIterations)}, t.Shape...)
+			s.Shape = append([]int64{int64(f.Transfers)}, t.Shape...)
 		}
 	}
 	return s

@@ -25,6 +25,10 @@ func (b *builder) states() {
 	if len(b.opts.State) == 0 {
 		return
 	}
+	if p.Uneven() {
+		b.problem("state: a run moves inputs and outputs another number of times each, and a state goes from one transfer to the next")
+		return
+	}
 	if p.DeviceIterations > 1 {
 		b.problem("state: the model has %d device iterations, and each would begin with the state before the first; compile it without --iterations", p.DeviceIterations)
 		return
