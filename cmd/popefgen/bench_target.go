@@ -83,14 +83,10 @@ func benchInputs(c *cli.Context, t *bench.Target, model contract.Contract) error
 	}
 	var names []string
 	used := make([]bool, len(files))
-	iterations := int64(model.DeviceIterations())
 	for i, a := range dynamic.UserInputs(model) {
 		names = append(names, a.Name)
 		in := bench.Input{Anchor: a}
-		times := int64(1)
-		if a.Role == contract.RunInput {
-			times = iterations
-		}
+		times := int64(model.Transfers(&a))
 		if k := slices.IndexFunc(files, func(f [2]string) bool { return f[0] == a.Name || f[0] == a.Handle }); k >= 0 {
 			used[k] = true
 			if in.Requests, err = readRequests(files[k][1], a.Info, times); err != nil {

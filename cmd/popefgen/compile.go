@@ -60,12 +60,12 @@ var compileCommand = &cli.Command{
 	Usage:     "compile an ONNX model to a PopEF model, or several of a list to one",
 	UsageText: "popefgen compile MODEL.onnx | LIST.yaml -o MODEL.popef [flags]\n\nexample: popefgen compile digits.onnx -o digits.popef --batch 1",
 	ArgsUsage: "MODEL.onnx | LIST.yaml",
-	Flags: append([]cli.Flag{
+	Flags: slices.Concat([]cli.Flag{
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write (default: the model's name with .popef)"},
 		&cli.BoolFlag{Name: "compress", Usage: "compress the executable; it is then not used in place from the file"},
 		&cli.BoolFlag{Name: "overlap", Usage: "ask runners to move data of some requests while others are computed, on devices that gain by it; a CPU does not"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print no summary"},
-	}, modelFlags...),
+	}, modelFlags, trainFlags),
 	Action: func(c *cli.Context) error {
 		path, err := oneArg(c, "model")
 		if err != nil {
@@ -78,8 +78,14 @@ var compileCommand = &cli.Command{
 		if k := kind.Of(path); k == kind.PopEF {
 			return fmt.Errorf("compile: %w", kind.NotONNX(path, errors.ErrUnsupported))
 		}
-		if filepath.Clean(to) == filepath.Clean(path) {
+		if same(path, to) {
 			return fmt.Errorf("compile: %s would be written over; choose another file with -o", path)
+		}
+		if learns, err := trains(c); err != nil || learns {
+			if err == nil {
+				err = compileTraining(c, path, to)
+			}
+			return err
 		}
 		start := time.Now()
 		what := "compiling " + filepath.Base(path)
@@ -128,7 +134,7 @@ func optionsOf(c *cli.Context) (modelOptions, error) {
 	o := modelOptions{ctx: c.Context, iterations: c.Int64("iterations"), constants: c.Bool("constants"), withoutPasses: c.StringSlice("without-pass"), untried: c.Bool("pad-untried")}
 	for _, name := range o.withoutPasses {
 		if names := strings.Split(passNames(), ", "); !slices.Contains(names, name) {
-			return o, fmt.Errorf("--without-pass %s: there is no such pass, want one of %s%s", name, passNames(), nearest.DidYouMean(name, names))
+			return o, fmt.Errorf("--without-pass %s: there is no such pass, want one of %s%s", name, passNames(), nearest.Like(name, names))
 		}
 	}
 	if c.IsSet("concat-inputs") {

@@ -170,6 +170,7 @@ func modelSide(m *popef.Model, err error) (*side, error) {
 		return nil, errors.Join(c.Refused, m.Close())
 	}
 	s := &side{model: m, published: c.Published()}
+	s.published.Optimizer = contract.OptimizerOf(m)
 	if plan, err := gen.Build(m, gen.Options{Package: "p", ModelBase: "m"}); err == nil {
 		s.published.GoNames, s.published.SizeNames = plan.Published().GoNames, plan.Published().SizeNames
 	}

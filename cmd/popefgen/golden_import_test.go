@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/popefgen/popefgen/internal/npy"
+	"github.com/popefgen/popefgen/ipu/export"
 	"github.com/popefgen/popefgen/onnx"
-	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/onnx/verify"
 	"github.com/popefgen/popefgen/popef"
@@ -231,7 +231,7 @@ func npzOf(ts *testscript.TestScript, _ bool, args []string) {
 			}
 			tensor, err := d.Tensor(s)
 			ts.Check(err)
-			dt, _ := compile.DataType(tensor.Elem.DType())
+			dt, _ := export.DataType(tensor.Elem.DType())
 			f, err := z.Create(name + ".npy")
 			ts.Check(err)
 			ts.Check(npy.Write(f, popef.TensorInfo{DataType: dt, Shape: tensor.Dims}, tensor.Data))

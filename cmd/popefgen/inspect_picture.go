@@ -15,6 +15,7 @@ import (
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -152,7 +153,7 @@ func portable(m *popef.Model) (*graph.Executable, error) {
 	if f := ipu.Identify(blob); f != ipu.FormatPortable {
 		return nil, fmt.Errorf("its executable is of format %v: only a portable one, as popefgen compile makes it, has a graph to draw", f)
 	}
-	return graph.Decode(blob)
+	return encoding.Decode(blob)
 }
 
 // judged says what diff would say of two models.

@@ -11,8 +11,8 @@ import (
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/dynamic"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/internal/nearest"
+	"github.com/popefgen/popefgen/ipu/export"
 	"github.com/popefgen/popefgen/onnx"
-	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef"
 )
@@ -47,7 +47,7 @@ func bindings(binds [][2]string, m *onnx.Model) (values map[string]*onnx.Tensor,
 // bindLiteral returns the value of an input that was written down. Its shape is
 // the model's; a list makes the only open dimension as long as it is.
 func bindLiteral(in onnx.ValueInfo, l tensorfile.Literal) (*onnx.Tensor, error) {
-	dt, ok := compile.DataType(in.Elem.DType())
+	dt, ok := export.DataType(in.Elem.DType())
 	switch in.Elem {
 	case onnx.BFloat16, onnx.Int4, onnx.Uint4, onnx.Int2, onnx.Uint2:
 		ok = false // PopEF has no such type, and others stand for them

@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 
 func newApp(in io.Reader, out, errOut io.Writer) *cli.App {
 	commands := []*cli.Command{
-		compileCommand, generateCommand, checkCommand, watchCommand, inspectCommand, runCommand, diffCommand, verifyCommand, reduceCommand, goldenCommand, benchCommand, calibrateCommand, vetCommand, devicesCommand, completionCommand, versionCommand,
+		compileCommand, extractCommand, generateCommand, checkCommand, watchCommand, inspectCommand, runCommand, diffCommand, verifyCommand, reduceCommand, goldenCommand, benchCommand, calibrateCommand, vetCommand, devicesCommand, completionCommand, versionCommand,
 	}
 	for _, c := range commands {
 		limitMemory(c)

@@ -140,6 +140,26 @@ var mistakes = []string{
 	"bench digits.popef --mode fast",
 	"bench digits.popef --duration soon",
 	"completion csh",
+	// Training.
+	"compile digits.onnx --train --batch 2 --los mse",
+	"compile digits.onnx --train --batch 2 --loss mes",
+	"compile digits.onnx --train --batch 2 --loss cross-entropy=probs",
+	"compile digits.onnx --train --batch 2 --loss output",
+	"compile digits.onnx --train --batch 2 --optimizer zip",
+	"compile digits.onnx --train --batch 2 --iterations 4 --return loss=every:3",
+	"compile digits.onnx --train --batch 2 --return los=final",
+	"compile digits.onnx --train --batch 2 --freeze nothing*",
+	"compile digits.onnx --train --batch 2 --freeze *",
+	"compile digits.onnx --train --batch 2 --clip nothing*=1",
+	"compile digits.onnx --train --batch 2 --clip 1 --clip 0*=1",
+	"compile digits.onnx --train --batch 1000000000",
+	"compile digits.onnx --train --batch 2 --replicas 1000000000",
+	"compile digits.popef --train",
+	"compile cycle.onnx --train",
+	"extract digits.popef -o x.onnx",
+	"extract digits.onnx -o x.onnx",
+	"extract cut.popef -o x.onnx",
+	"extract digits.popef",
 	// Other mistakes with files and flags.
 	"inspect digits.popef extra.popef",
 	"inspect digits.popef --html nowhere/page.html",
@@ -229,7 +249,8 @@ const remedies = `want|hint: |did you mean|usage|--help|; |no such file|first|no
 
 // helpless are mistakes that nothing more can be said about.
 var helpless = map[string]bool{
-	"compile cycle.onnx": true, // it means nothing
+	"compile cycle.onnx":         true, // it means nothing
+	"compile cycle.onnx --train": true,
 }
 
 // TestMistakes compares what the command says to mistakes with

@@ -256,6 +256,8 @@ func TestPrinted(t *testing.T) {
 		{0, []string{"reduce", "good.onnx", "-o", "small.onnx", "--check", "grep -q Relu {}"}},
 		{0, []string{"reduce", "op.onnx", "-o", evilFile + "s.onnx"}},
 		{2, []string{"reduce", "domain.onnx", "--expect", evilFile + "=" + evilFile}},
+		{2, []string{"extract", "good.popef", "-o", evilFile + ".onnx"}},
+		{2, []string{"extract", evilFile + ".popef", "-o", "learnt.onnx"}},
 		{0, []string{"devices"}},
 		{2, []string{"calibrate", evilFile}},
 		{0, []string{"version"}},

@@ -17,6 +17,7 @@ import (
 	"github.com/popefgen/popefgen/gen/plan"
 	"github.com/popefgen/popefgen/internal/npy"
 	"github.com/popefgen/popefgen/ipu/cpu"
+	"github.com/popefgen/popefgen/ipu/export"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
@@ -142,7 +143,7 @@ func runCommandOn(t *testing.T, s publicSet, module string) map[string][]byte {
 	require.Equal(t, 0, Run(context.Background(), args, strings.NewReader(""), &out, &errOut), "%s", &errOut)
 	outs := map[string][]byte{}
 	for _, p := range s.Outputs {
-		dtype, ok := compile.DataType(p.Type.DType)
+		dtype, ok := export.DataType(p.Type.DType)
 		require.True(t, ok, p.Name)
 		b, err := tensorfile.Read(filepath.Join(dir, npy.FileName(p.Name, ".npy")), popef.TensorInfo{DataType: dtype, Shape: p.Type.Shape}, 1)
 		require.NoError(t, err)

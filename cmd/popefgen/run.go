@@ -104,7 +104,7 @@ func runModel(c *cli.Context, path string) error {
 		}
 	}
 	for _, p := range d.Outputs {
-		info := dynamic.Iterated(p.Anchor.Info, d.Iterations)
+		info := p.Info()
 		if dir == "" {
 			if err := dynamic.Print(c.App.Writer, p.Anchor.Name, info, p.Data); err != nil {
 				return err

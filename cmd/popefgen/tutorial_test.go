@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,14 +12,15 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 )
 
-// tutorialBlocks are the commands of the tutorial with their output, and the
+// tutorialBlocks are the commands of a tutorial with their output, and the
 // files that it tells to write.
-var tutorialBlocks = regexp.MustCompile("(?ms)^(?:`([a-z_.]+)`:\n\n```go\n(.*?)^```$|```console\n(.*?)^```$)")
+var tutorialBlocks = regexp.MustCompile("(?ms)^(?:`([a-z_./]+)`:\n\n```(?:go|json)\n(.*?)^```$|```console\n(.*?)^```$)")
 
 // varying is what runs on different machines need not have in common: times,
 // the memory of a plan, and the last digits of what is computed.
@@ -37,7 +39,7 @@ func TestTutorial(t *testing.T) {
 	text, err := os.ReadFile(doc)
 	require.NoError(t, err)
 	require.Equal(t, strings.Count(string(text), "\n```")/2, len(tutorialBlocks.FindAllString(string(text), -1)), "blocks that nobody types")
-	got, commands := typed(t, string(text))
+	got, commands := typed(t, string(text), nil)
 	require.Greater(t, commands, 25)
 	if *updateDocs {
 		require.NoError(t, os.WriteFile(doc, []byte(got), 0o666))
@@ -51,7 +53,7 @@ func TestTutorialNotices(t *testing.T) {
 	const right = "```console\n$ mkdir a\n$ cd a\n$ greet() { echo \"hello $1\"; }\n```\n\n`main.go`:\n\n```go\npackage main\n```\n\n```console\n" +
 		"$ ls\nmain.go\n$ greet you\nhello you\n$ ls nowhere 2>/dev/null || echo none\nnone\n$ go mod init example.com/a 2>&1 | tail -1\ngo: to add module requirements and sums:\n```\n"
 	text := strings.Replace(right, "go: to add module requirements and sums:", "\tgo mod tidy", 1)
-	got, commands := typed(t, text)
+	got, commands := typed(t, text, nil)
 	require.Equal(t, 7, commands)
 	require.Empty(t, tutorialDiff(text, got))
 	for _, wrong := range [][2]string{
@@ -59,7 +61,7 @@ func TestTutorialNotices(t *testing.T) {
 	} {
 		bad := strings.Replace(text, wrong[0], wrong[1], 1)
 		require.NotEqual(t, text, bad)
-		got, _ := typed(t, bad)
+		got, _ := typed(t, bad, nil)
 		require.NotEmpty(t, tutorialDiff(bad, got), wrong[0])
 	}
 }
@@ -101,27 +103,121 @@ func tutorialDiff(want, got string) string {
 	return cmp.Diff(plain(want), plain(got))
 }
 
+// TestServingTutorial types the commands of docs/serving.md, "From ONNX to a
+// server", with addresses that are free here.
+func TestServingTutorial(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the tutorial builds programs for seconds")
+	}
+	doc := readSection(t, "serving.md", "From ONNX to a server")
+
+	address, grpc := freeAddress(t), freeAddress(t)
+	t.Setenv("POPEFGEN_SERVE_HTTP", address)
+	t.Setenv("POPEFGEN_SERVE_GRPC", grpc)
+	_, noCurl := exec.LookPath("curl")
+	without := func(command string) bool {
+		if noCurl == nil || !strings.Contains(command, "curl ") {
+			return false
+		}
+		t.Logf("not typed, without curl: %s", command)
+		require.Eventually(t, func() bool { // what curl waits for
+			c, err := net.Dial("tcp", address)
+			if err == nil {
+				_ = c.Close()
+			}
+			return err == nil
+		}, 20*time.Second, 10*time.Millisecond)
+		return true
+	}
+	const documented = "localhost:8000"
+	got, commands := typed(t, strings.ReplaceAll(doc.text, documented, address), without)
+	got = strings.ReplaceAll(got, address, documented)
+	require.Greater(t, commands, 20)
+	doc.compare(t, got)
+}
+
+// TestTrainingTutorial types the commands of docs/training.md, "From an ONNX model to one that has learnt".
+func TestTrainingTutorial(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the tutorial builds programs for seconds")
+	}
+	doc := readSection(t, "training.md", "From an ONNX model to one that has learnt")
+	got, commands := typed(t, doc.text, nil)
+	require.Greater(t, commands, 14)
+	doc.compare(t, got)
+}
+
+// section is a part of a document whose commands are typed.
+type section struct {
+	path          string
+	before, after string
+	text          string
+}
+
+// readSection reads the section of that heading of a document in docs.
+func readSection(t *testing.T, name, heading string) section {
+	t.Helper()
+	path := filepath.Join("..", "..", "docs", name)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), "\n## "+heading+"\n")
+	require.True(t, ok)
+	within, after, ok := strings.Cut(rest, "\n## ")
+	require.True(t, ok)
+	require.Equal(t, strings.Count(within, "\n```")/2, len(tutorialBlocks.FindAllString(within, -1)), "blocks that nobody types")
+	return section{path, before + "\n## " + heading + "\n", "\n## " + after, within}
+}
+
+// compare wants the section to be what typing it gave, or makes it so.
+func (s section) compare(t *testing.T, got string) {
+	t.Helper()
+	if *updateDocs {
+		require.NoError(t, os.WriteFile(s.path, []byte(s.before+got+s.after), 0o666))
+		return
+	}
+	require.Empty(t, tutorialDiff(s.text, got), "go test ./cmd/popefgen -run %s -update-docs", t.Name())
+}
+
+// freeAddress returns an address of this machine where nobody listens.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "localhost:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return fmt.Sprintf("localhost:%d", l.Addr().(*net.TCPAddr).Port)
+}
+
 // typed types the commands of a tutorial into one shell, in an empty folder,
 // and returns the tutorial with the output that came, and how many there were.
-func typed(t *testing.T, text string) (got string, commands int) {
+// Commands of which skip is true are not typed, and keep their output.
+func typed(t *testing.T, text string, skip func(command string) bool) (got string, commands int) {
 	t.Helper()
 	s := newShell(t)
 	got = tutorialBlocks.ReplaceAllStringFunc(text, func(block string) string {
 		m := tutorialBlocks.FindStringSubmatch(block)
 		if m[1] != "" {
 			name := filepath.Join(strings.TrimSpace(s.run("pwd")), m[1])
-			require.NoError(t, os.WriteFile(filepath.Join(s.dir, strings.TrimPrefix(name, "…")), []byte(m[2]), 0o666))
+			name = filepath.Join(s.dir, strings.TrimPrefix(name, "…"))
+			require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o777))
+			require.NoError(t, os.WriteFile(name, []byte(m[2]), 0o666))
 			return block
 		}
 		var b strings.Builder
-		for line := range strings.SplitSeq(m[3], "\n") {
-			if command, ok := strings.CutPrefix(line, "$ "); ok {
+		skipped := false
+		for line := range strings.Lines(m[3]) {
+			if command, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "$ "); ok {
 				commands++
+				if skipped = skip != nil && skip(command); skipped {
+					b.WriteString(line)
+					continue
+				}
 				said := s.run(command)
 				if strings.Contains(command, "go mod tidy") && offline.MatchString(said) {
 					t.Skipf("go mod tidy can't fetch modules here: %s", said)
 				}
 				fmt.Fprintf(&b, "$ %s\n%s", command, said)
+			} else if skipped {
+				b.WriteString(line)
 			}
 		}
 		return "```console\n" + b.String() + "```"
@@ -149,7 +245,7 @@ func newShell(t *testing.T) *shell {
 	c := exec.Command("sh")
 	c.Dir = dir
 	c.Env = append(os.Environ(), "POPEFGEN="+root, "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com",
-		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com", "GIT_CONFIG_GLOBAL=/dev/null", "NO_COLOR=1", "GOFLAGS=")
+		"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com", "GIT_CONFIG_GLOBAL=/dev/null", "NO_COLOR=1", "GOFLAGS=-ldflags=-w") // nobody debugs what is built
 	in, err := c.StdinPipe()
 	require.NoError(t, err)
 	out, err := c.StdoutPipe()
@@ -162,7 +258,9 @@ func newShell(t *testing.T) *shell {
 			t.Logf("the shell: %v", err)
 		}
 	})
-	return &shell{t, dir, bufio.NewWriter(in), bufio.NewReader(out)}
+	s := &shell{t, dir, bufio.NewWriter(in), bufio.NewReader(out)}
+	s.run("trap 'kill $! 2>/dev/null' EXIT") // a server that a test which failed has left
+	return s
 }
 
 // endOfCommand is what the shell prints after the output of each command.

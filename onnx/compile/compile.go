@@ -6,14 +6,11 @@
 package compile
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
-	"fmt"
-	"strconv"
+	"slices"
 
+	"github.com/popefgen/popefgen/ipu/export"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/onnx"
@@ -23,8 +20,8 @@ import (
 
 // The programs of a compiled model, with PopART's indices and names.
 const (
-	LoadProgram = 0 // "WeightsFromHost": copies every weight
-	MainProgram = 5 // "Program": copies the inputs, computes, copies the outputs
+	LoadProgram = export.LoadProgram // "WeightsFromHost": copies every weight
+	MainProgram = export.MainProgram // "Program": copies the inputs, computes, copies the outputs
 )
 
 // Options says how a model is compiled.
@@ -82,7 +79,7 @@ type Result struct {
 	// all of them then, in order, with the names that they have in the file.
 	Branches []family.Branch
 
-	encoded []byte
+	encoded export.Model // of which the metadata and what it carries are those above
 }
 
 // Port is an input or an output in ONNX's terms.
@@ -96,11 +93,7 @@ type Port struct {
 }
 
 // Weight is a load-time anchor's data.
-type Weight struct {
-	Name string
-	Info popef.TensorInfo
-	Data []byte
-}
+type Weight = export.Data
 
 // Compile lowers and optimises m. The errors are those of [Lower].
 func Compile(m *onnx.Model, o Options) (*Result, error) {
@@ -146,12 +139,14 @@ func compileOne(ctx context.Context, m *onnx.Model, o Options) (*Result, error) 
 }
 
 // finish adds programs to a lowered model and optimises it.
-func finish(ctx context.Context, m *onnx.Model, low *onnx.Lowered, o Options) (*Result, error) {
-	r := &Result{Executable: low.Executable, Inputs: ports(low, low.Inputs), Outputs: ports(low, low.Outputs), Counts: ports(low, low.Counts), Warnings: low.Warnings, Source: SourceOf(m), Size: m.Size}
+func finish(ctx context.Context, of *onnx.Model, low *onnx.Lowered, o Options) (*Result, error) {
+	r := &Result{Executable: low.Executable, Inputs: ports(low, low.Inputs), Outputs: ports(low, low.Outputs), Counts: ports(low, low.Counts), Warnings: low.Warnings, Source: SourceOf(of), Size: of.Size}
 	iterations := max(o.Iterations, 1)
-	if err := r.layOut(low, iterations); err != nil {
+	m, err := export.Inference(r.Executable, layout(low, iterations))
+	if err != nil {
 		return nil, err
 	}
+	r.Metadata, r.Weights = m.Metadata, m.Data
 	load := LoadProgram
 	if o.NewEvaluator == nil {
 		o.NewEvaluator = NewEvaluator
@@ -160,7 +155,7 @@ func finish(ctx context.Context, m *onnx.Model, low *onnx.Lowered, o Options) (*
 	for i := range r.Executable.Tensors {
 		evaluator.Hold(int64(len(r.Executable.Tensors[i].Data)))
 	}
-	err := pass.OptimizeContext(ctx, r.Executable, pass.OptimizeOptions{Disabled: o.DisablePasses, Load: &load, Evaluate: evaluator.Fold})
+	err = pass.OptimizeContext(ctx, r.Executable, pass.OptimizeOptions{Disabled: o.DisablePasses, Load: &load, Evaluate: evaluator.Fold})
 	if err != nil {
 		return nil, err
 	}
@@ -169,14 +164,11 @@ func finish(ctx context.Context, m *onnx.Model, low *onnx.Lowered, o Options) (*
 
 // encode encodes the executable and gives it its name.
 func (r *Result) encode() error {
-	var b bytes.Buffer
-	if err := r.Executable.Encode(&b); err != nil {
-		return fmt.Errorf("encoding executable %q: %w", r.Executable.Name, err)
+	r.encoded = export.Model{Executable: r.Executable}
+	if err := r.encoded.Encode(); err != nil {
+		return err
 	}
-	r.encoded = b.Bytes()
-	// PopART names an executable by a hash, in decimal.
-	sum := sha256.Sum256(r.encoded)
-	r.Metadata.Executable = strconv.FormatUint(binary.BigEndian.Uint64(sum[:]), 10)
+	r.Metadata.Executable = r.encoded.Metadata.Executable
 	return nil
 }
 
@@ -188,90 +180,37 @@ func ports(low *onnx.Lowered, from []onnx.Port) []Port {
 	return to
 }
 
-// layOut adds streams, programs, anchors and weights to the lowered graph.
-func (r *Result) layOut(low *onnx.Lowered, iterations int64) error {
-	exe := r.Executable
-	load := graph.Program{Index: LoadProgram, Name: "WeightsFromHost"}
-	main := graph.Program{Index: MainProgram, Name: "Program"}
-	r.Metadata = popef.Metadata{
-		ReplicationFactor: 1, NumIPUs: 1, NumProcesses: 1, IsInference: true, DeviceIterations: uint32(iterations),
-		ProgramFlow: popef.ProgramFlow{Load: []uint32{LoadProgram}, Main: []uint32{MainProgram}},
-		Programs:    []popef.ProgramInfo{{Index: LoadProgram, Name: load.Name}, {Index: MainProgram, Name: main.Name}},
-	}
-	if iterations > 1<<31 {
-		return fmt.Errorf("%d device iterations: want at most %d", iterations, int64(1)<<31)
-	}
-	var steps []graph.Step
-	anchor := func(name, prefix string, dir graph.Direction, t graph.TensorID, program uint32) (graph.Step, error) {
-		typ := exe.Tensors[t].Type
-		info, err := Info(typ)
-		if err != nil {
-			return graph.Step{}, fmt.Errorf("%q: %w", name, err)
-		}
-		kind, step := popef.Input, graph.CopyIn
-		if dir == graph.DeviceToHost {
-			kind, step = popef.Output, graph.CopyOut
-		}
-		r.Metadata.Anchors = append(r.Metadata.Anchors, popef.Anchor{
-			Name: name, Handle: prefix + name, Programs: []uint32{program}, Info: info, Type: kind,
-		})
-		id := graph.StreamID(len(exe.Streams))
-		exe.Streams = append(exe.Streams, graph.Stream{Handle: prefix + name, Direction: dir, Type: typ})
-		return graph.Step{Kind: step, Stream: id, Tensor: t}, nil
-	}
+// layout says what the programs of a lowered model move.
+func layout(low *onnx.Lowered, iterations int64) export.InferenceLayout {
+	l := export.InferenceLayout{Graph: low.Main, Iterations: iterations, After: low.After}
 	for _, in := range low.Inputs {
-		s, err := anchor(in.Name, "h2d_", graph.HostToDevice, in.Tensor, MainProgram)
-		if err != nil {
-			return fmt.Errorf("input %w", err)
-		}
-		steps = append(steps, s)
+		l.Inputs = append(l.Inputs, export.Port{Name: in.Name, Tensor: in.Tensor})
 	}
-	steps = append(steps, graph.Step{Kind: graph.Call, Graph: low.Main})
 	for _, out := range runOutputs(low) {
-		s, err := anchor(out.Name, "anchor_d2h_", graph.DeviceToHost, out.Tensor, MainProgram)
-		if err != nil {
-			return fmt.Errorf("output %w", err)
-		}
-		steps = append(steps, s)
-	}
-	main.Steps = steps
-	if iterations > 1 {
-		main.Steps = []graph.Step{{Kind: graph.Repeat, Count: iterations, Body: steps}}
+		l.Outputs = append(l.Outputs, export.Port{Name: out.Name, Tensor: out.Tensor})
 	}
 	for _, w := range low.Weights {
-		s, err := anchor(w.Name, "h2d_", graph.HostToDevice, w.Tensor, LoadProgram)
-		if err != nil {
-			return fmt.Errorf("weight %w", err)
-		}
-		load.Steps = append(load.Steps, s)
-		r.Weights = append(r.Weights, Weight{w.Name, r.Metadata.Anchors[len(r.Metadata.Anchors)-1].Info, w.Data})
+		l.Weights = append(l.Weights, export.Weight{Port: export.Port{Name: w.Name, Tensor: w.Tensor}, Value: w.Data})
 	}
-	exe.Programs = []graph.Program{load, main}
-	return nil
+	l.Seed, l.RandomState = Random(low)
+	return l
 }
 
-var dataTypes = map[graph.DType]popef.DataType{
-	graph.Bool: popef.Bool, graph.I8: popef.S8, graph.U8: popef.U8, graph.I16: popef.S16, graph.U16: popef.U16,
-	graph.I32: popef.S32, graph.U32: popef.U32, graph.I64: popef.S64, graph.U64: popef.U64,
-	graph.F16: popef.F16, graph.F32: popef.F32, graph.F64: popef.F64,
-	graph.F8E4M3: popef.F8143, graph.F8E5M2: popef.F8152,
-	// PopEF knows neither bfloat16 nor types of less than a byte.
-	graph.BF16: popef.U16, graph.I4: popef.S8, graph.I2: popef.S8, graph.U4: popef.U8, graph.U2: popef.U8,
+// draws reports whether runs draw random numbers.
+func (r *Result) draws() bool {
+	return slices.ContainsFunc(r.Metadata.Programs, func(p popef.ProgramInfo) bool { return p.Index == export.RandomProgram })
 }
 
-// DataType returns the PopEF type in which elements of type t cross the
-// boundary: bfloat16 as the U16 of its bits, int4 and int2 as S8, uint4 and
-// uint2 as U8, one element a byte, all others as themselves.
-func DataType(t graph.DType) (popef.DataType, bool) {
-	d, ok := dataTypes[t]
-	return d, ok
-}
-
-// Info returns the PopEF form of a tensor's type and shape; see [DataType].
-func Info(t graph.TensorType) (popef.TensorInfo, error) {
-	d, ok := DataType(t.DType)
-	if !ok {
-		return popef.TensorInfo{}, fmt.Errorf("element type %s has no PopEF form", t.DType)
+// Random returns the random seed of a lowered model and the state of its random numbers, as [export.InferenceLayout] and
+// [export.TrainingLayout] take them: nil where it needs none. What follows from the state is right as long as each call of the
+// graph Main is followed by one of [onnx.Lowered.After], after the backward graphs.
+func Random(low *onnx.Lowered) (seed, state *export.Weight) {
+	r := low.Random
+	if r == nil {
+		return nil, nil
 	}
-	return popef.TensorInfo{DataType: d, Shape: t.Shape}, nil
+	if r.Seed != graph.None {
+		seed = &export.Weight{Port: export.Port{Name: "seed", Tensor: r.Seed}, Value: r.Value}
+	}
+	return seed, &export.Weight{Port: export.Port{Name: "state", Tensor: r.Step}, Value: make([]byte, 8)}
 }

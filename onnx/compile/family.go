@@ -267,6 +267,9 @@ func firstError(members []*member) error {
 // alike checks that members differ in sizes alone.
 func alike(members []*member) error {
 	first := members[0]
+	if first.result.draws() {
+		return noFamily("the model draws random numbers, and those of several sizes would count their runs together: compile these sizes as models of their own")
+	}
 	for _, mem := range members[1:] {
 		for _, side := range []struct {
 			what string

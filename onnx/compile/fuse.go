@@ -115,6 +115,9 @@ func fuse(names []string, results []*Result) (*Result, error) {
 	r.Metadata.Programs = []popef.ProgramInfo{{Index: LoadProgram, Name: load}}
 	weights := newFusedWeights(names, results)
 	for i, one := range results {
+		if one.draws() {
+			return nil, fmt.Errorf("branch %q: it draws random numbers, whose seed and state branches can't share: compile it as a model of its own", names[i])
+		}
 		index := MainProgram
 		if i > 0 {
 			index = nextProgram + i - 1

@@ -12,6 +12,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/popef"
 )
@@ -36,7 +37,7 @@ type runner struct {
 func openModel(t *testing.T, r *compile.Result) *runner {
 	t.Helper()
 	var exe bytes.Buffer
-	require.NoError(t, r.Executable.Encode(&exe))
+	require.NoError(t, encoding.Encode(&exe, r.Executable))
 	e, err := cpu.New(ipu.EngineConfig{Name: t.Name(), Executable: exe.Bytes()})
 	require.NoError(t, err)
 	t.Cleanup(func() { e.Close() })

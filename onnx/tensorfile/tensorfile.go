@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/popefgen/popefgen/internal/npy"
+	"github.com/popefgen/popefgen/ipu/export"
 	"github.com/popefgen/popefgen/onnx"
-	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/popef"
 )
 
@@ -65,7 +65,7 @@ func readProto(path string, info popef.TensorInfo, times int64) ([]byte, error) 
 // checked returns the data of a tensor that must have the type and shape of
 // info, times of them.
 func checked(path string, t *onnx.Tensor, info popef.TensorInfo, times int64) ([]byte, error) {
-	got, ok := compile.DataType(t.Elem.DType())
+	got, ok := export.DataType(t.Elem.DType())
 	if !ok || got != info.DataType {
 		return nil, fmt.Errorf("%s: found element type %s, want %s", path, t.Elem, info.DataType)
 	}

@@ -16,10 +16,10 @@ func (t *Target) openCallbacks(ctx context.Context) (*driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	iterations := s.DeviceIterations()
+	c := s.Contract()
 	data := map[string][][]byte{} // of one transfer each, by handle
 	for _, in := range t.Inputs {
-		data[in.Anchor.Handle] = cut(in.Requests, iterations)
+		data[in.Anchor.Handle] = cut(in.Requests, c.Transfers(&in.Anchor))
 	}
 	only := func(role contract.Role) modelrt.CallbackPredicate {
 		return func(a modelrt.Anchor) modelrt.CallbackPolicy {
@@ -32,9 +32,9 @@ func (t *Target) openCallbacks(ctx context.Context) (*driver, error) {
 	err = modelrt.HandleInputs(ctx, s, func(a modelrt.Anchor) ipu.Stream { return callback(data[a.Handle], true) }, only(contract.RunInput), true)
 	if err == nil {
 		var all [][]byte
-		if all, err = memories(s.Contract()); err == nil {
-			for i, a := range outputs(s.Contract()) {
-				data[a.Handle] = cut(all[i:i+1], iterations)
+		if all, err = memories(c); err == nil {
+			for i, a := range outputs(c) {
+				data[a.Handle] = cut(all[i:i+1], c.Transfers(&a))
 			}
 			err = modelrt.HandleOutputs(ctx, s, func(a modelrt.Anchor) ipu.Stream { return callback(data[a.Handle], false) }, only(contract.RunOutput), true)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/popeftest"
 )
@@ -56,7 +58,7 @@ func scaled(t testing.TB) *Target {
 	}))
 	e, err := writer.CreateExecutable("scaled", false)
 	require.NoError(t, err)
-	require.NoError(t, exe.Encode(e))
+	require.NoError(t, encoding.Encode(e, exe))
 	require.NoError(t, e.Close())
 	require.NoError(t, writer.Close())
 
@@ -320,6 +322,28 @@ func TestProfileFill(t *testing.T) {
 	require.Zero(t, p.Operators[2].FLOPs+p.Operators[2].Peak)
 }
 
+// TestProfilePhases: steps of a model that learns are forward, backward and update by their graphs.
+func TestProfilePhases(t *testing.T) {
+	steps := []cpu.NodeProfile{
+		{Name: "x", Kind: cpu.CopyIn, Calls: 2, Total: 10},
+		{Name: "a", Op: "MatMul", Graph: "main", Kind: cpu.Compute, Calls: 2, Total: 40, FLOPs: 5},
+		{Name: "a", Op: "MatMul", Graph: "backward", Kind: cpu.Compute, Calls: 2, Total: 30}, // computed again
+		{Name: "grad/a", Op: "MatMul", Graph: "backward", Kind: cpu.Compute, Calls: 2, Total: 60},
+		{Name: "grad/norm", Op: "Reduce", Graph: "steps", Kind: cpu.Compute, Calls: 2, Total: 4},
+		{Name: "update w", Op: "Update", Graph: "steps", Kind: cpu.Compute, Calls: 4, Total: 16},
+	}
+	p := &Profile{Requests: 2}
+	p.fill(steps)
+	var got []string
+	for _, s := range p.Phases {
+		got = append(got, fmt.Sprint(s.Op, " ", s.Steps, " ", s.Calls, " ", s.Time, " ", s.Share, " ", s.FLOPs))
+	}
+	require.Equal(t, []string{"forward 1 1 20ns 0.25 5", "backward 2 2 45ns 0.5625 0", "update 2 3 10ns 0.125 0"}, got)
+	p = &Profile{Requests: 2}
+	p.fill(steps[:5]) // nothing is learnt
+	require.Empty(t, p.Phases)
+}
+
 func TestProfile(t *testing.T) {
 	p, err := NewProfile(context.Background(), scaled(t), 5*time.Millisecond, 0)
 	require.NoError(t, err)
@@ -327,6 +351,10 @@ func TestProfile(t *testing.T) {
 	require.Positive(t, p.Machine.GFLOPs)
 	require.Positive(t, p.Machine.GBytes)
 	require.LessOrEqual(t, p.Profiled, p.Request)
+	require.Empty(t, p.Phases)
+	if runtime.GOOS == "linux" {
+		require.Positive(t, p.Processor)
+	}
 	for _, s := range p.Nodes {
 		if s.Name == "mul" {
 			require.InEpsilon(t, 2.0, s.Calls, 1e-9, "one for each device iteration")

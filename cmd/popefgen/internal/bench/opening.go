@@ -99,7 +99,7 @@ func Open(ctx context.Context, t *Target) (o Opening, mem Memory, err error) {
 // connect gives a stream of a run memory, filled with data.
 func connect(s rt.Session, a modelrt.Anchor, data []byte) error {
 	info, _ := s.Stream(a.Handle)
-	b, err := modelrt.NewBuffer(info, s.DeviceIterations())
+	b, err := modelrt.NewBuffer(info, s.Contract().Transfers(&a))
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/popefgen/popefgen/ipu/cpu"
@@ -13,12 +14,16 @@ import (
 // Profile is where the time of a request goes. Its JSON form is described in
 // docs/bench.md.
 type Profile struct {
-	Machine   Machine       `json:"machine"`
-	Requests  int64         `json:"requests"`
-	Request   time.Duration `json:"request_ns"`  // mean, with the cost of profiling
-	Profiled  time.Duration `json:"profiled_ns"` // what all steps of a request take
-	Operators []Share       `json:"operators"`   // by kind of operator, what takes longest first
-	Nodes     []Share       `json:"nodes"`       // every step, what takes longest first
+	Machine  Machine       `json:"machine"`
+	Requests int64         `json:"requests"`
+	Request  time.Duration `json:"request_ns"`  // mean, with the cost of profiling
+	Profiled time.Duration `json:"profiled_ns"` // what all steps of a request take
+	// Processor is what the process computed for a request, in all threads; 0 if that is not known. Where it is much less than the
+	// request took, other work had the processors, and all times are too long.
+	Processor time.Duration `json:"processor_ns"`
+	Phases    []Share       `json:"phases,omitempty"` // of a model that learns: forward, backward and update; Op names them
+	Operators []Share       `json:"operators"`        // by kind of operator, what takes longest first
+	Nodes     []Share       `json:"nodes"`            // every step, what takes longest first
 }
 
 // Share is the part of a step, or of all steps with the same operator, in a
@@ -66,13 +71,16 @@ func NewProfile(ctx context.Context, t *Target, during, warmup time.Duration) (p
 		return nil, err
 	}
 	engine.EnableProfile(true)
+	processor := processorTime()
 	ran, err := drive(d.clients, 1, during)
+	processor = processorTime() - processor
 	if err != nil {
 		return nil, err
 	}
 	steps := engine.Profile()
 	engine.EnableProfile(false)
 	p = &Profile{Machine: MeasureMachine(t.Threads), Requests: ran.latency.Count(), Request: ran.latency.Mean()}
+	p.Processor = processor / time.Duration(max(1, p.Requests))
 	p.fill(steps)
 	return p, nil
 }
@@ -86,7 +94,11 @@ func (p *Profile) fill(steps []cpu.NodeProfile) {
 	n := float64(max(1, p.Requests))
 	p.Profiled = time.Duration(float64(all) / n)
 	p.Operators, p.Nodes = []Share{}, []Share{}
-	byOp := map[[2]string]int{}
+	byOp, phaseOf := map[[2]string]int{}, phases(steps)
+	byPhase := map[string]*Share{}
+	for _, name := range []string{Forward, Backward, Update} {
+		byPhase[name] = &Share{Op: name}
+	}
 	for _, s := range steps {
 		node := Share{Op: s.Op, Function: s.Function, Name: s.Name, Program: s.Program, Step: s.Step, Steps: 1,
 			Calls: float64(s.Calls) / n, FLOPs: s.FLOPs * float64(s.Calls) / n, Bytes: float64(s.Bytes) * float64(s.Calls) / n, total: s.Total}
@@ -104,13 +116,16 @@ func (p *Profile) fill(steps []cpu.NodeProfile) {
 			byOp[key] = i
 			p.Operators = append(p.Operators, Share{Op: node.Op, Function: node.Function, Program: s.Program, Step: s.Step})
 		}
-		o := &p.Operators[i]
-		o.Steps++
-		o.Calls += node.Calls
-		o.FLOPs += node.FLOPs
-		o.Bytes += node.Bytes
-		o.least += node.least
-		o.total += node.total
+		p.Operators[i].add(&node)
+		if phase := byPhase[phaseOf[s.Graph]]; phase != nil {
+			phase.add(&node)
+		}
+	}
+	if len(phaseOf) > 0 {
+		p.Phases = []Share{*byPhase[Forward], *byPhase[Backward], *byPhase[Update]}
+	}
+	for i := range p.Phases {
+		p.Phases[i].rates(n, all, &p.Machine)
 	}
 	for _, list := range [][]Share{p.Operators, p.Nodes} {
 		for i := range list {
@@ -118,6 +133,45 @@ func (p *Profile) fill(steps []cpu.NodeProfile) {
 		}
 		slices.SortStableFunc(list, func(a, b Share) int { return cmp.Compare(b.total, a.total) })
 	}
+}
+
+// The phases of a step of a model that learns.
+const (
+	Forward  = "forward"
+	Backward = "backward"
+	Update   = "update"
+)
+
+// phases returns the phase of each graph of a model that learns, by name; nothing of another model. Update graphs have steps of an
+// optimizer, and in backward graphs are nodes that autodiff has named.
+func phases(steps []cpu.NodeProfile) map[string]string {
+	of, learns := map[string]string{}, false
+	for _, s := range steps {
+		switch {
+		case s.Graph == "":
+		case s.Op == "Update":
+			of[s.Graph], learns = Update, true
+		case of[s.Graph] == Update:
+		case strings.HasPrefix(s.Name, "grad/"):
+			of[s.Graph] = Backward
+		case of[s.Graph] == "":
+			of[s.Graph] = Forward
+		}
+	}
+	if !learns {
+		return nil
+	}
+	return of
+}
+
+// add adds what another share counts.
+func (s *Share) add(o *Share) {
+	s.Steps++
+	s.Calls += o.Calls
+	s.FLOPs += o.FLOPs
+	s.Bytes += o.Bytes
+	s.least += o.least
+	s.total += o.total
 }
 
 // rates fills in what follows from a share's time in n requests.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/ipu/graph/dump"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 )
@@ -138,7 +139,7 @@ func TestRandomNets(t *testing.T) {
 	for seed := range randomNets {
 		r, err := compile.Compile(randomNet(seed), compile.Options{})
 		require.NoError(t, err, "seed %d", seed)
-		text := r.Executable.String()
+		text := dump.String(r.Executable)
 		require.False(t, seen[text], "seed %d", seed)
 		seen[text] = true
 		target := targetOf(t, r.Executable.Name, r, nil)

@@ -154,8 +154,22 @@ func printMemory(w io.Writer, m *Memory) error {
 }
 
 func printProfile(w io.Writer, p *Profile, top int) error {
-	fmt.Fprintf(w, "\nPROFILE of %s requests: %s each, %s of it in steps\n", humanize.Comma(p.Requests), short(p.Request), short(p.Profiled))
+	fmt.Fprintf(w, "\nPROFILE of %s requests: %s each, %s of it in steps", humanize.Comma(p.Requests), short(p.Request), short(p.Profiled))
+	if p.Processor > 0 {
+		fmt.Fprintf(w, "; %s of processor time", short(p.Processor))
+	}
+	fmt.Fprintln(w)
 	fmt.Fprintf(w, "the machine (%s, threads: %d): %.4g GFLOP/s, copies %.3g GB/s\n\n", p.Machine.Instructions, p.Machine.Threads, p.Machine.GFLOPs, p.Machine.GBytes)
+	if len(p.Phases) > 0 {
+		t := table.New("PHASE", "STEPS", "CALLS", "TIME", "SHARE", "MFLOP", "GFLOP/S", "OF PEAK", "MOVED", "GB/S", "OF MEMORY")
+		for _, s := range p.Phases {
+			t.Row(append([]any{s.Op, s.Steps, strconv.FormatFloat(s.Calls, 'g', 4, 64)}, figures(s)...)...)
+		}
+		if err := t.Print(w); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
 	t := table.New("OPERATOR", "STEPS", "CALLS", "TIME", "SHARE", "MFLOP", "GFLOP/S", "OF PEAK", "MOVED", "GB/S", "OF MEMORY")
 	for _, s := range p.Operators {
 		t.Row(append([]any{operator(s), s.Steps, strconv.FormatFloat(s.Calls, 'g', 4, 64)}, figures(s)...)...)

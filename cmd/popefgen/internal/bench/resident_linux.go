@@ -5,6 +5,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // PeakResident returns the most bytes of memory that this process has had in
@@ -26,4 +28,13 @@ func PeakResident() int64 {
 		}
 	}
 	return 0
+}
+
+// processorTime returns how long the threads of this process have computed; 0 if that is not known.
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/popefgen/popefgen/popef/contract"
@@ -58,7 +59,7 @@ func (t *Target) openCore(ctx context.Context, depth int, change func(*genrt.Spe
 		if err != nil {
 			return nil, err
 		}
-		spec.Anchors = append(spec.Anchors, genrt.AnchorSpec{Name: a.Name, Handle: a.Handle, GoName: a.Name, Role: a.Role, Bytes: n})
+		spec.Anchors = append(spec.Anchors, genrt.AnchorSpec{Name: a.Name, Handle: a.Handle, GoName: a.Name, Role: a.Role, Bytes: n, Transfers: a.Transfers})
 	}
 	if change != nil {
 		change(spec)
@@ -66,7 +67,7 @@ func (t *Target) openCore(ctx context.Context, depth int, change func(*genrt.Spe
 	bindings := func() []genrt.Binding {
 		p, all := &ports{}, []genrt.Binding{}
 		for at, a := range spec.Anchors {
-			n := a.Bytes * spec.Iterations
+			n := a.Bytes * cmp.Or(a.Transfers, spec.Iterations)
 			if a.Role == genrt.RunInput {
 				p.in = append(p.in, genrt.NewRawInput(n))
 				all = append(all, genrt.Binding{Anchor: at, Stream: p.in[len(p.in)-1]})

@@ -143,7 +143,7 @@ func (m *members) open(member int) error {
 		if !ok {
 			return fmt.Errorf("anchor %q: the executable has no stream %q", a.Name, a.Handle)
 		}
-		b, err := modelrt.NewBuffer(info, s.DeviceIterations())
+		b, err := modelrt.NewBuffer(info, s.Contract().Transfers(&a))
 		if err != nil {
 			return fmt.Errorf("anchor %q: %w", a.Name, err)
 		}

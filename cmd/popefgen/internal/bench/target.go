@@ -113,7 +113,7 @@ func outputs(c contract.Contract) []contract.Anchor {
 // runBytes returns the bytes of an anchor in all device iterations of a run.
 func runBytes(c contract.Contract, a contract.Anchor) (int, error) {
 	n, err := transferBytes(a)
-	return n * c.DeviceIterations(), err
+	return n * c.Transfers(&a), err
 }
 
 func transferBytes(a contract.Anchor) (int, error) {

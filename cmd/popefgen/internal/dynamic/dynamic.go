@@ -18,8 +18,7 @@ import (
 
 // Model is an open model, with memory for what a run moves. Its methods are for one goroutine.
 type Model struct {
-	Iterations int64  // device iterations: transfers of each run input and output in a run
-	Outputs    []Port // of a run, without those that count
+	Outputs []Port // of a run, without those that count
 
 	session rt.Session
 	inputs  []Port
@@ -30,7 +29,9 @@ type Model struct {
 // Port is a user's anchor with the memory of one run.
 type Port struct {
 	Anchor contract.Anchor // with the shape that the user sees
-	Data   []byte          // of all iterations
+	Data   []byte          // of all transfers
+
+	transfers int64 // that a run makes
 
 	given bool
 
@@ -58,7 +59,7 @@ func Open(ctx context.Context, m *popef.Model, asked *Request, opts ...modelrt.S
 			return nil, err
 		}
 	}
-	d := &Model{session: s, Iterations: int64(s.DeviceIterations()), request: asked}
+	d := &Model{session: s, request: asked}
 	for _, a := range UserInputs(s.Contract()) {
 		if err := d.connect(&d.inputs, a); err != nil {
 			s.Close()
@@ -86,17 +87,14 @@ func (d *Model) connect(to *[]Port, a contract.Anchor) error {
 	if !ok {
 		return fmt.Errorf("anchor %q: the executable has no stream %q", a.Name, a.Handle)
 	}
-	transfers := 1
-	if a.Role == contract.RunInput || a.Role == contract.RunOutput {
-		transfers = int(d.Iterations)
-	}
+	transfers := d.session.Contract().Transfers(&a)
 	b, err := modelrt.NewBuffer(info, transfers)
 	if err != nil {
 		return fmt.Errorf("anchor %q: %w", a.Name, err)
 	}
-	p := Port{Anchor: a, Data: b.Bytes()}
+	p := Port{Anchor: a, Data: b.Bytes(), transfers: int64(transfers)}
 	if d.request != nil {
-		if err := d.request.cut(&p, d.Iterations); err != nil {
+		if err := d.request.cut(&p, p.transfers); err != nil {
 			return err
 		}
 	}
@@ -107,7 +105,7 @@ func (d *Model) connect(to *[]Port, a contract.Anchor) error {
 // Run computes the outputs of what the inputs hold.
 func (d *Model) Run(ctx context.Context) error {
 	for i := range d.inputs {
-		d.inputs[i].fill(d.Iterations)
+		d.inputs[i].fill()
 	}
 	if err := d.session.Run(ctx); err != nil {
 		return err

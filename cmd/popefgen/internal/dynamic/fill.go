@@ -24,7 +24,7 @@ func (d *Model) Fill(files [][2]string, seed *uint64) error {
 			}
 			return UnknownInput(f, names)
 		}
-		data, err := tensorfile.ReadValue(f[1], p.Anchor.Info, d.Iterations)
+		data, err := tensorfile.ReadValue(f[1], p.Anchor.Info, p.transfers)
 		if err != nil {
 			return fmt.Errorf("input %q: %w", f[0], err)
 		}
@@ -39,7 +39,7 @@ func (d *Model) Fill(files [][2]string, seed *uint64) error {
 		case seed != nil:
 			FillRandom(p.Anchor.Info.DataType, p.Data, *seed+uint64(i))
 		default:
-			missing = append(missing, fmt.Sprintf("\n  --input %s=VALUE  %s", printable.Line(p.Anchor.Name), Iterated(p.Anchor.Info, d.Iterations)))
+			missing = append(missing, fmt.Sprintf("\n  --input %s=VALUE  %s", printable.Line(p.Anchor.Name), p.Info()))
 		}
 	}
 	if len(missing) > 0 {
@@ -55,6 +55,9 @@ func (d *Model) GivenByCases() {
 		d.inputs[i].given = d.inputs[i].Anchor.Role == contract.RunInput
 	}
 }
+
+// Info returns the type of what the port moves in one run.
+func (p *Port) Info() popef.TensorInfo { return Iterated(p.Anchor.Info, p.transfers) }
 
 // Iterated returns the type of all transfers of one run.
 func Iterated(info popef.TensorInfo, iterations int64) popef.TensorInfo {

@@ -26,7 +26,7 @@ func (d *Model) Golden() (*outputs.Model, error) {
 func sizedModel(d *Model) *outputs.Model {
 	m := &outputs.Model{Contract: d.session.Contract()}
 	portOf := func(p *Port) outputs.Port {
-		return outputs.Port{Anchor: p.Anchor.Name, Info: Iterated(p.Anchor.Info, d.Iterations), Data: [][]byte{p.Data}, Counted: p.tensor != nil && p.tensor.Counted()}
+		return outputs.Port{Anchor: p.Anchor.Name, Info: p.Info(), Data: [][]byte{p.Data}, Counted: p.tensor != nil && p.tensor.Counted()}
 	}
 	for i := range d.inputs {
 		if d.inputs[i].Anchor.Role == contract.RunInput {

@@ -157,9 +157,9 @@ func (r *Request) cut(p *Port, iterations int64) error {
 }
 
 // fill moves what the user gave for an input to the memory of the member.
-func (p *Port) fill(iterations int64) {
+func (p *Port) fill() {
 	if p.whole != nil {
-		family.Move(p.whole, Iterated(popef.TensorInfo{Shape: p.shape}, iterations).Shape, p.Data, Iterated(p.Anchor.Info, iterations).Shape, p.tensor.Elem.Size(), p.pad)
+		family.Move(p.whole, Iterated(popef.TensorInfo{Shape: p.shape}, p.transfers).Shape, p.Data, p.Info().Shape, p.tensor.Elem.Size(), p.pad)
 	}
 }
 
@@ -170,7 +170,7 @@ func (p *Port) take(d *Model) {
 		return
 	}
 	shape := p.tensor.Shape(d.request.Member, d.request.Sizes)
-	if d.Iterations == 1 {
+	if p.transfers == 1 {
 		counts := map[string]int64{}
 		for _, c := range d.counts {
 			counts[c.Anchor.Name] = int64(binary.LittleEndian.Uint64(c.Data))
@@ -178,12 +178,12 @@ func (p *Port) take(d *Model) {
 		shape = filled(p.tensor, shape, counts)
 	}
 	p.Anchor.Info.Shape = shape
-	n := int64(p.tensor.Elem.Size()) * d.Iterations
+	n := int64(p.tensor.Elem.Size()) * p.transfers
 	for _, k := range shape {
 		n *= k
 	}
 	p.Data = make([]byte, n)
-	family.Move(p.Data, Iterated(p.Anchor.Info, d.Iterations).Shape, p.whole, Iterated(popef.TensorInfo{Shape: p.shape}, d.Iterations).Shape, p.tensor.Elem.Size(), nil)
+	family.Move(p.Data, p.Info().Shape, p.whole, Iterated(popef.TensorInfo{Shape: p.shape}, p.transfers).Shape, p.tensor.Elem.Size(), nil)
 }
 
 // CaseName returns what a golden case of the size is called, such as batch4-seq16.

@@ -12,6 +12,7 @@ import (
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/dump"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/popef/family"
@@ -182,10 +183,10 @@ func (p *portableInfo) one(load []uint32, program uint32) {
 // dump prints the executable, without the graphs that are hidden.
 func (p *portableInfo) dump(w io.Writer) error {
 	if p.hidden == nil {
-		return p.exe.Dump(w)
+		return dump.Write(w, p.exe)
 	}
 	var b strings.Builder
-	if err := p.exe.Dump(&b); err != nil {
+	if err := dump.Write(&b, p.exe); err != nil {
 		return err
 	}
 	hidden := false

@@ -16,6 +16,7 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/popef/family"
@@ -90,6 +91,7 @@ type anchorInfo struct {
 	PerReplica   bool     `json:"per_replica,omitempty"`
 	RemoteBuffer bool     `json:"remote_buffer,omitempty"`
 	Repeats      uint32   `json:"repeats,omitempty"`
+	Transfers    int      `json:"transfers,omitempty"` // in a run, where it is another number than the device iterations
 	joined       string   // where it lies in a transfer that has other inputs too
 	other        bool     // it is not printed: of another member of the family
 }
@@ -163,6 +165,10 @@ func inspectModel(ctx context.Context, m *popef.Model, options []ipu.Option) (mo
 	for _, b := range c.Branches {
 		i.Branches = append(i.Branches, branchInfo{b.Name, b.Program})
 	}
+	known := make([]*contract.Anchor, len(md.Anchors))
+	for k := range c.Anchors {
+		known[c.Anchors[k].Index] = &c.Anchors[k]
+	}
 	roles := contract.Roles(m)
 	for k, a := range md.Anchors {
 		size, err := a.Info.SizeInBytes()
@@ -172,7 +178,7 @@ func inspectModel(ctx context.Context, m *popef.Model, options []ipu.Option) (mo
 		_, hasData := m.Data(a.Name)
 		i.Anchors = append(i.Anchors, anchorInfo{Name: a.Name, Handle: a.Handle, Type: a.Type.String(), DataType: a.Info.DataType.String(),
 			Shape: list(a.Info.Shape), Bytes: size, Programs: list(a.Programs), Role: roles[k].String(), HasData: hasData && a.Type.TakesData(),
-			PerReplica: a.PerReplica, RemoteBuffer: a.RemoteBuffer, Repeats: a.Repeats})
+			PerReplica: a.PerReplica, RemoteBuffer: a.RemoteBuffer, Repeats: a.Repeats, Transfers: known[k].Transfers})
 	}
 	i.Joined = joinedOf(m)
 	for _, j := range i.Joined {
@@ -190,7 +196,7 @@ func inspectModel(ctx context.Context, m *popef.Model, options []ipu.Option) (mo
 		i.Family = familyOfContract(c, nil, nil)
 		return i, nil
 	}
-	e, err := graph.Decode(exe)
+	e, err := encoding.Decode(exe)
 	if err != nil {
 		return i, fmt.Errorf("executable %q: %w", md.Executable, err)
 	}
@@ -310,6 +316,9 @@ func (m *modelInfo) print(w io.Writer, plan bool) error {
 		}
 		if a.RemoteBuffer {
 			notes = append(notes, fmt.Sprintf("remote buffer × %d", max(1, a.Repeats)))
+		}
+		if a.Transfers > 0 {
+			notes = append(notes, fmt.Sprintf("%d × a run", a.Transfers))
 		}
 		if a.joined != "" {
 			notes = append(notes, a.joined)

@@ -9,9 +9,9 @@ import (
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/internal/printable"
+	"github.com/popefgen/popefgen/ipu/export"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/onnx"
-	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/reduce"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef"
@@ -193,7 +193,7 @@ func (v *Given) fill(ins []onnx.ValueInfo, values map[string]*onnx.Tensor) (draw
 		if err := room.Take(typ.Bytes(), "input %q", in.Name); err != nil {
 			return nil, err
 		}
-		info, err := compile.Info(typ)
+		info, err := export.Info(typ)
 		if err != nil {
 			return nil, fmt.Errorf("input %q: %w", in.Name, err)
 		}

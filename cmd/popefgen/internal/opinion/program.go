@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/popefgen/popefgen/internal/npy"
+	"github.com/popefgen/popefgen/ipu/export"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
@@ -116,7 +117,7 @@ func (p *Program) Run(ctx context.Context, dir string, c *reduce.Case, outputs [
 	}
 	values := map[string][]byte{}
 	for _, o := range outputs {
-		info, err := compile.Info(o.Type)
+		info, err := export.Info(o.Type)
 		if err != nil {
 			return nil, &RunError{p.Name, fmt.Sprintf("output %q: %v", o.Name, err)}
 		}

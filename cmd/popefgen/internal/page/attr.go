@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/dump"
 )
 
 // titleOf names what an operator does, as ONNX does where it can: "Conv",
@@ -79,7 +80,7 @@ func limits(s reflect.Value) string {
 }
 
 // brief is the one line of attributes that a box has room for.
-func brief(op graph.Op, in []graph.TensorType, all []graph.Attribute) string {
+func brief(op graph.Op, in []graph.TensorType, all []dump.Attribute) string {
 	var parts []string
 	value := map[string]string{}
 	for _, a := range all {

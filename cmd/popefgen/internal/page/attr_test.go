@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/dump"
 )
 
 func f32(shape ...int64) graph.TensorType { return graph.TensorType{DType: graph.F32, Shape: shape} }
@@ -45,7 +46,7 @@ func TestAttributes(t *testing.T) {
 		"branches": {&graph.If{Then: 1, Else: 2}, nil, "If", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all := graph.Attributes(c.op, c.in)
+			all := dump.Attributes(c.op, c.in)
 			var text []string
 			for _, a := range all {
 				text = append(text, a.Name+" "+a.Value)
@@ -83,12 +84,12 @@ func TestAttributesAreNoGo(t *testing.T) {
 			}
 		}
 		require.NotContains(t, titleOf(op), "{")
-		for _, a := range graph.Attributes(op, []graph.TensorType{f32(1, 2, 3, 4), f32(2, 2, 3, 3)}) {
+		for _, a := range dump.Attributes(op, []graph.TensorType{f32(1, 2, 3, 4), f32(2, 2, 3, 3)}) {
 			require.NotEmpty(t, a.Value, a.Name)
 			require.NotRegexp(t, structure, a.Name+" "+strings.ReplaceAll(a.Value, "NaN", ""))
 			require.Less(t, len(a.Value), 2000)
 		}
-		brief(op, []graph.TensorType{f32(1, 2, 3, 4)}, graph.Attributes(op, nil))
+		brief(op, []graph.TensorType{f32(1, 2, 3, 4)}, dump.Attributes(op, nil))
 	})
 }
 

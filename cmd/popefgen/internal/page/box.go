@@ -9,6 +9,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/dump"
 )
 
 // box is one box of a drawing: an operator, an anchor, or a group that can be
@@ -44,16 +45,16 @@ type box struct {
 
 // detail is what the page shows of a box that is selected.
 type detail struct {
-	Kind    string            `json:"kind,omitempty"` // of the operator, where the title says something else
-	Attrs   []graph.Attribute `json:"attrs,omitempty"`
-	In      []operand         `json:"in,omitempty"`
-	Out     []operand         `json:"out,omitempty"`
-	Weights int64             `json:"weights,omitempty"` // bytes of operands that are weights
-	FLOPs   float64           `json:"flops,omitempty"`
-	Nodes   int               `json:"nodes,omitempty"`   // operators in a group
-	Time    int64             `json:"time,omitempty"`    // nanoseconds a request
-	Share   float64           `json:"share,omitempty"`   // of the time of all steps
-	Changes []string          `json:"changes,omitempty"` // what a comparison found
+	Kind    string           `json:"kind,omitempty"` // of the operator, where the title says something else
+	Attrs   []dump.Attribute `json:"attrs,omitempty"`
+	In      []operand        `json:"in,omitempty"`
+	Out     []operand        `json:"out,omitempty"`
+	Weights int64            `json:"weights,omitempty"` // bytes of operands that are weights
+	FLOPs   float64          `json:"flops,omitempty"`
+	Nodes   int              `json:"nodes,omitempty"`   // operators in a group
+	Time    int64            `json:"time,omitempty"`    // nanoseconds a request
+	Share   float64          `json:"share,omitempty"`   // of the time of all steps
+	Changes []string         `json:"changes,omitempty"` // what a comparison found
 }
 
 // operand is a tensor that a box reads or writes.
@@ -88,12 +89,12 @@ type drawing struct {
 // called. Whatever is in none of the lists is of family "other".
 var families = []struct{ ID, Name, kinds string }{
 	{"anchor", "input, output", ""},
-	{"conv", "convolution", "Conv NCHWcConv NHWCConv ConvTranspose DeformConv IntegerConv Col2Im"},
-	{"matrix", "matrix product, attention", "Gemm MatMul IntegerMatMul Attention ViewedAttention LinearAttention"},
-	{"recurrent", "recurrence", "LSTM GRU RNN"},
-	{"reduce", "pooling, reduction, search", "AveragePool MaxPool NCHWcPool NHWCMaxPool LpPool MaxUnpool MaxRoiPool RoiAlign Reduce ArgMax TopK Cumulate NonMaxSuppression NonZero Unique"},
-	{"norm", "normalisation, softmax", "BatchNorm GroupNorm LayerNorm RMSNorm LRN Softmax"},
-	{"element", "elementwise", "Unary Binary Pointwise NHWCBinary NHWCLookup Clip Where Cast BitCast Bitwise Mod"},
+	{"conv", "convolution", "Conv NCHWcConv NHWCConv ConvTranspose ConvWeightGradient DeformConv IntegerConv Col2Im"},
+	{"matrix", "matrix product, attention", "Gemm MatMul IntegerMatMul Attention ViewedAttention LinearAttention AttentionGradient"},
+	{"recurrent", "recurrence", "LSTM GRU RNN RecurrentGradient"},
+	{"reduce", "pooling, reduction, search", "AveragePool MaxPool NCHWcPool NHWCMaxPool LpPool MaxUnpool MaxRoiPool RoiAlign RoiAlignGradient Reduce ArgMax TopK Cumulate NonMaxSuppression NonZero Unique"},
+	{"norm", "normalisation, softmax", "BatchNorm GroupNorm LayerNorm RMSNorm LRN Softmax Gradient"},
+	{"element", "elementwise", "Unary Binary Pointwise NHWCBinary NHWCLookup Clip Where Cast BitCast Bitwise Mod Random Update"},
 	{"move", "movement of data", "Concat Expand Gather GatherElements GatherND Pad Reshape Resize NCHWcResize ToNCHWc FromNCHWc ToNHWC FromNHWC NHWCConcat ScatterElements ScatterND Slice Transpose GridSample OneHot"},
 	{"quant", "quantisation", "Quantize Dequantize"},
 	{"control", "control flow", "If Loop"},
@@ -256,7 +257,7 @@ func (b *builder) node(into *box, id graph.GraphID, i int) {
 		x.Detail.Kind = n.Op.Kind()
 	}
 	in, out := typesOf(b.exe, n.Inputs), typesOf(b.exe, n.Outputs)
-	x.Detail.Attrs = graph.Attributes(n.Op, in)
+	x.Detail.Attrs = dump.Attributes(n.Op, in)
 	x.Detail.FLOPs = cpu.FLOPs(n.Op, in, out)
 	if s := brief(n.Op, in, x.Detail.Attrs); s != "" {
 		x.lines = append(x.lines, s)

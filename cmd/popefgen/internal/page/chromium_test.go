@@ -15,6 +15,7 @@ import (
 	"github.com/popefgen/popefgen/internal/chromium"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
@@ -32,7 +33,7 @@ func file(t *testing.T, o Options) string {
 func profileOf(t *testing.T, m Model) *Bench {
 	blob, err := m.Model.Executable()
 	require.NoError(t, err)
-	e, err := graph.Decode(blob)
+	e, err := encoding.Decode(blob)
 	require.NoError(t, err)
 	plan, err := cpu.PlanOf(e, 1)
 	require.NoError(t, err)

@@ -11,7 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/ipu/export"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
@@ -100,7 +102,7 @@ func flat(block int, part string) string { return fmt.Sprintf("%s_%d", part, blo
 func modelOf(t testing.TB, e *graph.Executable) *popef.Model {
 	var exe bytes.Buffer
 	require.NoError(t, graph.Verify(e))
-	require.NoError(t, e.Encode(&exe))
+	require.NoError(t, encoding.Encode(&exe, e))
 	md := &popef.Metadata{ReplicationFactor: 1, NumIPUs: 1, NumProcesses: 1, IsInference: true, Executable: "1", DeviceIterations: 1, ProgramFlow: popef.ProgramFlow{Main: []uint32{5}}}
 	weights := map[graph.StreamID]bool{}
 	if p := &e.Programs[0]; p.Index == 0 {
@@ -110,7 +112,7 @@ func modelOf(t testing.TB, e *graph.Executable) *popef.Model {
 		}
 	}
 	for i, s := range e.Streams {
-		info, err := compile.Info(s.Type)
+		info, err := export.Info(s.Type)
 		require.NoError(t, err)
 		a := popef.Anchor{Name: strings.TrimPrefix(strings.TrimPrefix(s.Handle, "h2d_"), "anchor_d2h_"), Handle: s.Handle, Programs: []uint32{5}, Info: info, Type: popef.Input}
 		if s.Direction == graph.DeviceToHost {

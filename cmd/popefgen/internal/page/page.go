@@ -21,6 +21,7 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/popef/family"
@@ -114,6 +115,7 @@ type passReport struct {
 type phase struct {
 	Name     string
 	Programs []program
+	More     int // programs that are not named
 }
 
 type program struct {
@@ -262,7 +264,7 @@ func newSheet(m Model, label string, both bool) (*sheet, error) {
 	s.Format = format.String()
 	var exe *graph.Executable
 	if format == ipu.FormatPortable {
-		if exe, err = graph.Decode(blob); err != nil {
+		if exe, err = encoding.Decode(blob); err != nil {
 			return nil, fmt.Errorf("executable %q: %w", md.Executable, err)
 		}
 		if err := s.graph(exe, m.Before, Anchors(m.Model), both); err != nil {

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/popef/popeftest"
 )
 
@@ -279,7 +280,7 @@ func TestSVG(t *testing.T) {
 
 	blob, err := hostileOptions(t).Model.Model.Executable()
 	require.NoError(t, err)
-	e, err := graph.Decode(blob)
+	e, err := encoding.Decode(blob)
 	require.NoError(t, err)
 	b.Reset()
 	require.NoError(t, WriteSVG(&b, e, nil))
@@ -376,6 +377,19 @@ func TestManyOperators(t *testing.T) {
 	require.Less(t, strings.Count(page, "class=\"box "), 2*visibleBoxes)
 	require.Equal(t, maxBuffers, strings.Count(page, "class=\"buffer "))
 	require.Contains(t, page, "of which the 4000 largest are drawn")
+}
+
+// A file may list programs without end; a page names some of them.
+func TestManyPrograms(t *testing.T) {
+	f := popeftest.ModelA()
+	for i := range uint32(1 << 16) {
+		f.Metadata.ProgramFlow.Main = append(f.Metadata.ProgramFlow.Main, 100+i)
+		f.Metadata.Anchors[0].Programs = append(f.Metadata.Anchors[0].Programs, 100+i)
+	}
+	page := written(t, Options{Model: Model{Name: "a.popef", Model: f.Load(t)}})
+	require.Less(t, len(page), 1_000_000)
+	require.Equal(t, len(f.Metadata.ProgramFlow.Load)+maxPrograms+len(f.Metadata.ProgramFlow.Save), strings.Count(page, `<div class="program"><strong>`))
+	require.Contains(t, page, fmt.Sprintf(`<div class="program none">and %d more</div>`, len(f.Metadata.ProgramFlow.Main)-maxPrograms))
 }
 
 // A file may use one long name for everything; a page must not repeat it.

@@ -27,8 +27,12 @@ func facts(md *popef.Metadata) [][2]string {
 	return out
 }
 
-// maxMoved anchors of a program are named in the program flow.
-const maxMoved = 8
+// The program flow names maxPrograms programs of each phase, and maxMoved anchors
+// of each program.
+const (
+	maxPrograms = 1000
+	maxMoved    = 8
+)
 
 // flow lists the programs that load, run and save the model. exe is nil if it
 // is not portable.
@@ -38,11 +42,17 @@ func (s *sheet) flow(m *popef.Model, exe *graph.Executable) {
 	for _, p := range md.Programs {
 		names[p.Index] = p.Name
 	}
-	moved := map[uint32][]int{} // anchors by program: files may list very many of both
+	of := map[int]*graph.Program{} // files may list very many, as they may anchors of each
+	if exe != nil {
+		for i := range exe.Programs {
+			of[exe.Programs[i].Index] = &exe.Programs[i]
+		}
+	}
+	moved := map[uint32][]int{} // anchors by program
 	for i, a := range md.Anchors {
 		for _, p := range a.Programs {
-			if of := moved[p]; len(of) == 0 || of[len(of)-1] != i {
-				moved[p] = append(of, i)
+			if to := moved[p]; len(to) == 0 || to[len(to)-1] != i {
+				moved[p] = append(to, i)
 			}
 		}
 	}
@@ -50,8 +60,8 @@ func (s *sheet) flow(m *popef.Model, exe *graph.Executable) {
 		name string
 		list []uint32
 	}{{"load", md.ProgramFlow.Load}, {"main", md.ProgramFlow.Main}, {"save", md.ProgramFlow.Save}} {
-		ph := phase{Name: f.name}
-		for _, index := range f.list {
+		ph := phase{Name: f.name, More: max(0, len(f.list)-maxPrograms)}
+		for _, index := range f.list[:len(f.list)-ph.More] {
 			p := program{Index: index, Name: printable(clip(names[index]))}
 			for _, i := range moved[index] {
 				a := &md.Anchors[i]
@@ -65,12 +75,8 @@ func (s *sheet) flow(m *popef.Model, exe *graph.Executable) {
 					p.In = append(p.In, printable(clip(a.Name)))
 				}
 			}
-			if exe != nil {
-				for i := range exe.Programs {
-					if exe.Programs[i].Index == int(index) {
-						p.Graphs = called(exe, exe.Programs[i].Steps)
-					}
-				}
+			if x := of[int(index)]; x != nil {
+				p.Graphs = called(exe, x.Steps)
 			}
 			ph.Programs = append(ph.Programs, p)
 		}
@@ -108,12 +114,16 @@ func (s *sheet) anchors(m *popef.Model) {
 			}
 		}
 	}
+	transfers := make([]int, len(m.Metadata.Anchors))
+	for _, a := range c.Anchors {
+		transfers[a.Index] = a.Transfers
+	}
 	for i, a := range m.Metadata.Anchors {
 		if other[i] {
 			continue
 		}
 		out := anchor{Role: roles[i].String(), Name: a.Name, Type: a.Info.DataType.String(), Handle: printable(clip(a.Handle)), Shape: strings.ReplaceAll(fmt.Sprint(a.Info.Shape), " ", ","),
-			Programs: strings.Trim(fmt.Sprint(a.Programs), "[]")}
+			Programs: clip(strings.Trim(fmt.Sprint(a.Programs), "[]"))}
 		if shape, ok := shapes[i]; ok {
 			out.Shape = printable(shape)
 		}
@@ -129,6 +139,9 @@ func (s *sheet) anchors(m *popef.Model) {
 		}
 		if a.RemoteBuffer {
 			notes = append(notes, "remote buffer")
+		}
+		if transfers[i] > 0 {
+			notes = append(notes, fmt.Sprintf("%d × a run", transfers[i]))
 		}
 		out.Notes = strings.Join(notes, ", ")
 		s.Anchors = append(s.Anchors, out)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/dump"
 )
 
 // alike reports whether two drawings have the same boxes and edges: what
@@ -105,7 +105,7 @@ func (d *drawing) places(tell func(box int, place string, value any)) {
 		if attrs := b.Detail.Attrs; attrs != nil {
 			tell(i, "a", attrs)
 		} else {
-			tell(i, "a", []graph.Attribute{})
+			tell(i, "a", []dump.Attribute{})
 		}
 		tell(i, "f", b.Detail.FLOPs)
 		tell(i, "w", b.Detail.Weights)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/chromium"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 )
@@ -92,7 +93,7 @@ func TestFamilyHasOneDrawing(t *testing.T) {
 
 	blob, err := m.Model.Executable()
 	require.NoError(t, err)
-	exe, err := graph.Decode(blob)
+	exe, err := encoding.Decode(blob)
 	require.NoError(t, err)
 	s, err := newSheet(m, "", true)
 	require.NoError(t, err)
