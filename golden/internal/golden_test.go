@@ -12,6 +12,7 @@ import (
 
 	affine "github.com/popefgen/popefgen/golden/internal/affine/want"
 	empty "github.com/popefgen/popefgen/golden/internal/empty/want"
+	final "github.com/popefgen/popefgen/golden/internal/final/want"
 	iterations "github.com/popefgen/popefgen/golden/internal/iterations/want"
 	loadinputs "github.com/popefgen/popefgen/golden/internal/load_inputs/want"
 	linear "github.com/popefgen/popefgen/golden/internal/popart_linear/want"
@@ -19,6 +20,7 @@ import (
 	"github.com/popefgen/popefgen/internal/golden"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 var ctx = context.Background()
@@ -156,6 +158,35 @@ func TestIterations(t *testing.T) {
 	saved := iterations.NewSaveOutputs()
 	require.NoError(t, r.Save(ctx, saved))
 	require.Equal(t, [2]float32{12, -20}, saved.Sum.Data)
+}
+
+// TestFinal runs a step of training: of four batches it returns y for each and the total for the last. What the step
+// changed is saved, and queues, which give all inputs and outputs as many transfers, refuse the model.
+func TestFinal(t *testing.T) {
+	r, err := final.Open(ctx, write(t, "final", nil)[0])
+	require.NoError(t, err)
+	closing(t, r)
+	in, out, saved := final.NewInputs(), final.NewOutputs(), final.NewSaveOutputs()
+	for i := range in.X {
+		in.X[i].Data = [2]float32{float32(i + 1), -10}
+	}
+	for step := range 2 {
+		require.NoError(t, r.Run(ctx, in, out))
+		want := [4]final.Y{{Data: [2]float32{1002, 1970}}, {Data: [2]float32{1004, 1970}}, {Data: [2]float32{1006, 1970}}, {Data: [2]float32{1008, 1970}}}
+		require.Empty(t, cmp.Diff(want, *out.Y))
+		total := float32(10 * (step + 1))
+		require.Equal(t, [2]float32{total, 4 * total}, out.Total.Data)
+	}
+	require.NoError(t, r.Save(ctx, saved))
+	require.Equal(t, [2]float32{20, -80}, saved.AcclW.Data)
+	_, err = modelrt.NewQueueManager(ctx, r.Session(), modelrt.QueueConfig{})
+	require.ErrorIs(t, err, rt.ErrOption)
+	require.ErrorContains(t, err, "connect a stream or a Buffer to each instead")
+
+	// A model that returns the total of every batch is another one for this code.
+	_, err = final.Open(ctx, write(t, "final", func(m *golden.Model) { m.Final = nil })[0])
+	require.ErrorIs(t, err, rt.ErrContract)
+	require.ErrorContains(t, err, `run output "total": transfers was 1, is 4`)
 }
 
 // TestLoadInputs gives a weight at Open, lets two main programs run on it,

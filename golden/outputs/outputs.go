@@ -65,7 +65,7 @@ func ModelOf(s rt.Session, memory Memory, run func(ctx context.Context) error) (
 		if a.Repeats > 1 {
 			p.Info.Shape = append([]int64{int64(a.Repeats)}, p.Info.Shape...)
 		}
-		if n := m.Contract.DeviceIterations(); n > 1 {
+		if n := m.Contract.Transfers(&a); n > 1 {
 			p.Info.Shape = append([]int64{int64(n)}, p.Info.Shape...)
 		}
 		want, err := p.Info.SizeInBytes()

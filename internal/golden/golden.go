@@ -16,8 +16,10 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/ipu/num"
 	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/popef/family"
 )
 
@@ -39,6 +41,7 @@ type Model struct {
 	Load             []uint32          `yaml:"load"`
 	Main             []uint32          `yaml:"main"`
 	Save             []uint32          `yaml:"save"`
+	Evaluate         uint32            `yaml:"evaluate"` // program in no flow that computes as a main program does; 0 if there is none
 	Programs         map[uint32]string `yaml:"programs"`
 
 	Anchors []Anchor `yaml:"anchors"`
@@ -48,6 +51,8 @@ type Model struct {
 	Family string `yaml:"family"`
 	// Branches is likewise that of the blob that says which models it is made of.
 	Branches string `yaml:"branches"`
+	// Final are run outputs that the main program copies once, behind its device iterations.
+	Final []string `yaml:"final"`
 	// Joined are inputs that the executable moves as one.
 	Joined []Joined `yaml:"joined"`
 }
@@ -141,7 +146,7 @@ func (m *Model) Write(dir string) ([]string, error) {
 				return err
 			}
 		}
-		for _, b := range [][2]string{{family.BlobName, m.Family}, {family.BranchesBlob, m.Branches}, {popef.JoinedBlob, string(plan)}} {
+		for _, b := range [][2]string{{family.BlobName, m.Family}, {family.BranchesBlob, m.Branches}, {popef.JoinedBlob, string(plan)}, {contract.TransfersBlob, m.transfers()}} {
 			if b[1] == "" {
 				continue
 			}
@@ -180,6 +185,20 @@ func (m *Model) Write(dir string) ([]string, error) {
 		paths = append(paths, path)
 	}
 	return paths, nil
+}
+
+// transfers is the payload of the blob with the numbers of transfers, "" if there is none.
+func (m *Model) transfers() string {
+	var all []contract.Transfers
+	for _, a := range m.Anchors {
+		if a.Direction == "out" && slices.Contains(m.Final, a.Name) {
+			all = append(all, contract.Transfers{Handle: a.Handle, Count: 1})
+		}
+	}
+	if all == nil {
+		return ""
+	}
+	return string(contract.EncodeTransfers(all))
 }
 
 // metadata translates the description.
@@ -250,7 +269,7 @@ func (m *Model) writeExecutable(w *popef.Writer, meta *popef.Metadata) error {
 	if err != nil {
 		return fmt.Errorf("portable executable: %w", err)
 	}
-	if err := exe.Encode(e); err != nil {
+	if err := encoding.Encode(e, exe); err != nil {
 		return err
 	}
 	return e.Close()

@@ -45,26 +45,29 @@ func (m *Model) portable(meta *popef.Metadata) (*graph.Executable, error) {
 		}
 		b.AddProgram(int(p), m.Programs[p], steps...)
 	}
-	for _, p := range flow.Main {
-		steps, err := m.mainProgram(b, meta, p, state)
+	runs := flow.Main
+	if m.Evaluate > 0 {
+		runs = append(slices.Clone(runs), m.Evaluate)
+	}
+	for _, p := range runs {
+		steps, last, err := m.mainProgram(b, meta, p, state)
 		if err != nil {
 			return nil, fmt.Errorf("program %d: %w", p, err)
 		}
 		if n := int64(m.DeviceIterations); n > 1 {
 			steps = []graph.Step{b.Repeat(n, steps...)}
 		}
-		b.AddProgram(int(p), m.Programs[p], steps...)
+		b.AddProgram(int(p), m.Programs[p], append(steps, last...)...)
 	}
 	return b.Finish()
 }
 
-// mainProgram returns the steps of one iteration of main program p.
-func (m *Model) mainProgram(b *graph.Builder, meta *popef.Metadata, p uint32, state map[string]graph.TensorID) ([]graph.Step, error) {
+// mainProgram returns the steps of one iteration of main program p, and those behind all iterations.
+func (m *Model) mainProgram(b *graph.Builder, meta *popef.Metadata, p uint32, state map[string]graph.TensorID) (steps, last []graph.Step, err error) {
 	scope := map[string]graph.TensorID{}
 	for name, id := range state {
 		scope[name] = id
 	}
-	var steps []graph.Step
 	fields := map[int]bool{}
 	joined := m.joined(meta)
 	whole := make([]graph.TensorID, len(joined))
@@ -81,7 +84,7 @@ func (m *Model) mainProgram(b *graph.Builder, meta *popef.Metadata, p uint32, st
 		}
 		t, err := tensorType(a.Info)
 		if err != nil {
-			return nil, fmt.Errorf("anchor %q: %w", a.Name, err)
+			return nil, nil, fmt.Errorf("anchor %q: %w", a.Name, err)
 		}
 		scope[a.Name] = b.AddLocal(a.Name, t)
 		steps = append(steps, b.CopyIn(a.Handle, scope[a.Name]))
@@ -92,18 +95,18 @@ func (m *Model) mainProgram(b *graph.Builder, meta *popef.Metadata, p uint32, st
 			a := &meta.Anchors[f.Anchor]
 			t, err := tensorType(a.Info)
 			if err != nil {
-				return nil, fmt.Errorf("anchor %q: %w", a.Name, err)
+				return nil, nil, fmt.Errorf("anchor %q: %w", a.Name, err)
 			}
 			out, err := b.Node(&graph.Field{Handle: a.Handle, Offset: f.Offset, To: t.DType, Shape: t.Shape}, a.Name, whole[i])
 			if err != nil {
-				return nil, fmt.Errorf("joined %q: %w", j.Anchor.Name, err)
+				return nil, nil, fmt.Errorf("joined %q: %w", j.Anchor.Name, err)
 			}
 			scope[a.Name] = out[0]
 		}
 	}
 	for _, statement := range m.Executable.Compute[int(p)] {
 		if err := compute(b, statement, scope); err != nil {
-			return nil, fmt.Errorf("%q: %w", statement, err)
+			return nil, nil, fmt.Errorf("%q: %w", statement, err)
 		}
 	}
 	steps = append(steps, b.Call(g))
@@ -113,11 +116,15 @@ func (m *Model) mainProgram(b *graph.Builder, meta *popef.Metadata, p uint32, st
 		}
 		id, ok := scope[a.Name]
 		if !ok {
-			return nil, fmt.Errorf("output %q is never computed", a.Name)
+			return nil, nil, fmt.Errorf("output %q is never computed", a.Name)
 		}
-		steps = append(steps, b.CopyOut(a.Handle, id))
+		if slices.Contains(m.Final, a.Name) {
+			last = append(last, b.CopyOut(a.Handle, id))
+		} else {
+			steps = append(steps, b.CopyOut(a.Handle, id))
+		}
 	}
-	return steps, nil
+	return steps, last, nil
 }
 
 // compute appends the node of one statement, "result = operator(a, b)".
