@@ -8,32 +8,21 @@ package main
 
 import (
 	"context"
-	_ "embed"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/popefgen/popefgen/generated_examples/digits/classifier"
+	"github.com/popefgen/popefgen/generated_examples/digits/scans"
 )
 
 //go:generate go tool popefgen compile digits.onnx -o classifier/digits.popef --batch 1 --quiet
 //go:generate go tool popefgen generate -m classifier/digits.popef -o classifier -p classifier --embed --serve
-
-//go:embed heldout.csv
-var heldout string
-
-// scan is one image of the data set with its label.
-type scan struct {
-	label int
-	grey  [8][8]int // 0 white to 16 black
-}
 
 func main() {
 	show := flag.Int("show", 3, "how many scans to draw")
@@ -45,7 +34,7 @@ func main() {
 }
 
 func run(w io.Writer, show int) error {
-	scans, err := parse(heldout)
+	heldOut, err := scans.HeldOut()
 	if err != nil {
 		return err
 	}
@@ -57,7 +46,7 @@ func run(w io.Writer, show int) error {
 	defer r.Close()
 
 	in, out := classifier.NewInputs(), classifier.NewOutputs()
-	classify := func(s scan) (digit int, err error) {
+	classify := func(s scans.Scan) (digit int, err error) {
 		fill(in.Image, s)
 		if err := r.Run(ctx, in, out); err != nil {
 			return 0, err
@@ -66,11 +55,11 @@ func run(w io.Writer, show int) error {
 	}
 
 	// A few scans spread over the set, one beside the other.
-	show = max(0, min(show, len(scans)))
+	show = max(0, min(show, len(heldOut)))
 	for from := 0; from < show; from += 3 {
 		var cards [][]string
 		for i := from; i < min(from+3, show); i++ {
-			s := scans[(i*len(scans)/max(show, 1)+7)%len(scans)]
+			s := heldOut[(i*len(heldOut)/max(show, 1)+7)%len(heldOut)]
 			if _, err := classify(s); err != nil {
 				return err
 			}
@@ -81,63 +70,32 @@ func run(w io.Writer, show int) error {
 
 	right := 0
 	var wrong []string
-	times := make([]time.Duration, 0, len(scans))
-	for i, s := range scans {
+	times := make([]time.Duration, 0, len(heldOut))
+	for i, s := range heldOut {
 		start := time.Now()
 		digit, err := classify(s)
 		if err != nil {
 			return err
 		}
 		times = append(times, time.Since(start))
-		if digit == s.label {
+		if digit == s.Label {
 			right++
 		} else {
-			wrong = append(wrong, fmt.Sprintf("no. %d is a %d, read as %d (%.0f %%)", i+1, s.label, digit, 100*out.Probabilities.Data[0][digit]))
+			wrong = append(wrong, fmt.Sprintf("no. %d is a %d, read as %d (%.0f %%)", i+1, s.Label, digit, 100*out.Probabilities.Data[0][digit]))
 		}
 	}
 	slices.Sort(times)
 	fmt.Fprintf(w, "%d of %d held-out scans read rightly: %.1f %%; one request took %v (median)\n",
-		right, len(scans), 100*float64(right)/float64(len(scans)), times[len(times)/2].Round(100*time.Nanosecond))
+		right, len(heldOut), 100*float64(right)/float64(len(heldOut)), times[len(times)/2].Round(100*time.Nanosecond))
 	for _, s := range wrong {
 		fmt.Fprintln(w, "  "+s)
 	}
 	return nil
 }
 
-// parse reads lines of a label and 64 grey levels.
-func parse(csv string) ([]scan, error) {
-	var scans []scan
-	for line := range strings.Lines(csv) {
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
-		fields := strings.Split(strings.TrimSpace(line), ",")
-		if len(fields) != 65 {
-			return nil, fmt.Errorf("held-out scan %d: found %d numbers, want 65", len(scans)+1, len(fields))
-		}
-		var s scan
-		for i, f := range fields {
-			n, err := strconv.Atoi(f)
-			if err != nil {
-				return nil, fmt.Errorf("held-out scan %d: %w", len(scans)+1, err)
-			}
-			if i == 0 {
-				s.label = n
-			} else {
-				s.grey[(i-1)/8][(i-1)%8] = n
-			}
-		}
-		scans = append(scans, s)
-	}
-	if len(scans) == 0 {
-		return nil, errors.New("no held-out scans")
-	}
-	return scans, nil
-}
-
 // fill scales a scan to what the model was trained on.
-func fill(image *classifier.Image, s scan) {
-	for y, row := range s.grey {
+func fill(image *classifier.Image, s scans.Scan) {
+	for y, row := range s.Grey {
 		for x, g := range row {
 			image.Data[0][0][y][x] = float32(g) / 16
 		}
@@ -155,23 +113,12 @@ func best(p []float32) int {
 	return b
 }
 
-// shades are the inks of a grey level, two characters a pixel.
-var shades = []rune(" ░▒▓█")
-
 const cardWidth = 24
 
 // card draws a scan and the model's opinion of it.
-func card(s scan, p [10]float32) []string {
-	lines := []string{fmt.Sprintf("a scanned %d", s.label)}
-	for _, row := range s.grey {
-		var b strings.Builder
-		for _, g := range row {
-			ink := shades[(g*(len(shades)-1)+8)/16]
-			b.WriteRune(ink)
-			b.WriteRune(ink)
-		}
-		lines = append(lines, b.String())
-	}
+func card(s scans.Scan, p [10]float32) []string {
+	lines := []string{fmt.Sprintf("a scanned %d", s.Label)}
+	lines = append(lines, s.Draw()...)
 	first := best(p[:])
 	second := (first + 1) % 10
 	for d := range p {

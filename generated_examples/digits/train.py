@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains the digits model and writes digits.onnx and heldout.csv beside this file.
+"""Trains the digits model and writes digits.onnx beside this file, and the scans into scans/.
 
 Needs Debian's python3-sklearn, python3-torch and python3-onnx; nobody needs to
 run it to build or test the example. The data are the UCI "Optical Recognition
@@ -61,6 +61,7 @@ torch.onnx.export(model, test_x[:1], args.output, input_names=["image"], output_
                   dynamic_axes={"image": {0: "batch"}, "probabilities": {0: "batch"}}, opset_version=13)
 
 if args.classes == 10 and args.seed == 1:
-    rows = np.column_stack([data.target, data.images.reshape(len(labels), 64).astype(int)])[held.numpy()]
-    np.savetxt(os.path.join(here, "heldout.csv"), rows, fmt="%d", delimiter=",",
-               header="label, then 64 grey levels 0 to 16, row by row")
+    rows = np.column_stack([data.target, data.images.reshape(len(labels), 64).astype(int)])
+    for name, which in ("heldout.csv", held), ("training.csv.gz", ~held):
+        np.savetxt(os.path.join(here, "scans", name), rows[which.numpy()], fmt="%d", delimiter=",",
+                   header="label, then 64 grey levels 0 to 16, row by row")
