@@ -77,6 +77,40 @@ func TestConnections(t *testing.T) {
 	require.ErrorContains(t, err, "0 connections: want 1 at least")
 }
 
+// TestConnectionsInUse: who asks again and again over one connection keeps it while others wait for a place; one that nobody has used for longest makes room.
+func TestConnectionsInUse(t *testing.T) {
+	addr := start(t, serve.WithConnections(2))
+	idle, err := get(t, addr, "/v2/health/live", 4*time.Second)
+	require.NoError(t, err)
+	busy, err := get(t, addr, "/v2/health/live", 4*time.Second)
+	require.NoError(t, err)
+	var waiting []net.Conn // which say nothing once they have a place
+	for range 3 {
+		c, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		defer c.Close()
+		waiting = append(waiting, c)
+	}
+	answers := bufio.NewReader(busy)
+	for begin := time.Now(); time.Since(begin) < 2*time.Second; time.Sleep(2 * time.Millisecond) {
+		_, err := io.WriteString(busy, "GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+		require.NoError(t, err)
+		require.NoError(t, busy.SetReadDeadline(time.Now().Add(4*time.Second)))
+		resp, err := http.ReadResponse(answers, nil)
+		require.NoError(t, err, "after %s", time.Since(begin))
+		require.NoError(t, resp.Body.Close())
+	}
+	require.NoError(t, idle.SetReadDeadline(time.Now().Add(4*time.Second)))
+	_, err = idle.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF, "the connection that nobody used")
+	_, err = io.WriteString(waiting[0], "GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+	require.NoError(t, err)
+	require.NoError(t, waiting[0].SetReadDeadline(time.Now().Add(4*time.Second)))
+	resp, err := http.ReadResponse(bufio.NewReader(waiting[0]), nil)
+	require.NoError(t, err, "who got its place")
+	require.NoError(t, resp.Body.Close())
+}
+
 // TestHeaderLimits: a header of 16 KiB is the most (4 KiB more where a connection had a request before), and it has to be there after 5 seconds.
 func TestHeaderLimits(t *testing.T) {
 	addr := start(t)

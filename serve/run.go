@@ -76,6 +76,17 @@ func WithConnections(n int) Option {
 	}
 }
 
+// WithStreams sets how many requests one connection of HTTP/2 has under way over REST; more are refused. The default is 128.
+func WithStreams(n int) Option {
+	return func(s *Server) error {
+		if n < 1 || n > 1<<20 {
+			return fmt.Errorf("serve: %d requests at a time on a connection: want 1 to %d", n, 1<<20)
+		}
+		s.streams = n
+		return nil
+	}
+}
+
 // Handler returns the handler of REST, for programs that have an HTTP server of their own. Such a program
 // calls Run too, which makes the server ready, or serves the handler alone and is never asked whether it is.
 func (s *Server) Handler() http.Handler { return rest.New(s.core, s.rest) }
@@ -89,15 +100,17 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	for i := range s.endpoints {
 		if e := &s.endpoints[i]; e.listener != nil {
-			e.listener = limitConnections(e.listener, s.connections, func() {})
+			e.listener = limitConnections(e.listener, s.connections)
 		}
 	}
 	for _, l := range s.http {
-		e := newHTTP(s.Handler(), encrypted)
-		s.endpoints = append(s.endpoints, listening{e, limitConnections(l, s.connections, e.closeIdle)})
+		e := newHTTP(s.Handler(), encrypted, s.streams)
+		limited := limitConnections(l, s.connections)
+		e.server.ConnState = limited.note
+		s.endpoints = append(s.endpoints, listening{e, limited})
 	}
 	for _, l := range s.admin {
-		s.endpoints = append(s.endpoints, listening{newHTTP(s.AdminHandler(), nil), l})
+		s.endpoints = append(s.endpoints, listening{newHTTP(s.AdminHandler(), nil, s.streams), l})
 	}
 	failed := make(chan error, len(s.endpoints))
 	for _, e := range s.endpoints {
@@ -155,25 +168,19 @@ func (s *Server) close() error {
 // httpEndpoint is REST as an endpoint.
 type httpEndpoint struct{ server *http.Server }
 
-func newHTTP(h http.Handler, encrypted *tls.Config) *httpEndpoint {
+func newHTTP(h http.Handler, encrypted *tls.Config, streams int) *httpEndpoint {
 	return &httpEndpoint{&http.Server{
 		Handler:           h,
 		TLSConfig:         encrypted, // nil: plain
 		ReadHeaderTimeout: 5 * time.Second,
 		MaxHeaderBytes:    maxHeader - 4<<10, // net/http reads so many more
 		IdleTimeout:       2 * time.Minute,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 128},
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streams},
 	}}
 }
 
 // maxHeader is how many bytes the header of a request has at most.
 const maxHeader = 16 << 10
-
-// closeIdle closes connections whose clients have no request under way, which those know how to deal with.
-func (e *httpEndpoint) closeIdle() {
-	e.server.SetKeepAlivesEnabled(false)
-	e.server.SetKeepAlivesEnabled(true)
-}
 
 func (e *httpEndpoint) Name() string { return "HTTP" }
 

@@ -13,6 +13,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"time"
 
@@ -29,8 +30,10 @@ type Server struct {
 	endpoints    []listening
 	delay, limit time.Duration // of a drain
 	tls          *TLS
+	log          *slog.Logger // nil: the default one
 	rest         rest.Options
 	connections  int
+	streams      int
 	models       []oip.Model // until all options are read
 	admin        []net.Listener
 	repository   Repository // of the admin address
@@ -113,7 +116,7 @@ func WithAuthorization(f access.Func) Option {
 
 // New returns a server of the models that its options name.
 func New(opts ...Option) (*Server, error) {
-	s := &Server{core: core.New(), limit: 30 * time.Second, connections: defaultConnections}
+	s := &Server{core: core.New(), limit: 30 * time.Second, connections: defaultConnections, streams: 128}
 	for _, o := range append(opts, addModels) {
 		if err := o(s); err != nil {
 			for _, l := range append(s.http, s.admin...) {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"crypto/tls"
 	"log/slog"
 
@@ -27,11 +28,20 @@ func WithTLS(t TLS) Option {
 	}
 }
 
+// WithLog has the server say in a log what goes wrong beside requests: certificates that are there and can not be read again. The default is
+// [slog.Default].
+func WithLog(to *slog.Logger) Option {
+	return func(s *Server) error {
+		s.log = to
+		return nil
+	}
+}
+
 // TLSConfig returns the configuration for a protocol that listens with one of its own, nil if the server does not
 // speak TLS. The protocols are those of ALPN, best first.
 func (s *Server) TLSConfig(protocols ...string) (*tls.Config, error) {
 	if s.tls == nil {
 		return nil, nil
 	}
-	return tlsfiles.Files(*s.tls).Config(slog.Default(), protocols...)
+	return tlsfiles.Files(*s.tls).Config(cmp.Or(s.log, slog.Default()), protocols...)
 }

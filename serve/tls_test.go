@@ -3,8 +3,12 @@ package serve_test
 import (
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +35,40 @@ func TestWithTLS(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"h2"}, c.NextProtos)
 	require.Equal(t, uint16(tls.VersionTLS12), c.MinVersion)
+}
+
+// TestLogOfTLS: a certificate that can not be read again is said in the log of the server.
+func TestLogOfTLS(t *testing.T) {
+	certificate, key := tlstest.New(t).Write(t.TempDir(), "server", time.Hour)
+	var said lockedBuffer
+	s, err := serve.New(serve.WithTLS(serve.TLS{Certificate: certificate, Key: key}), serve.WithLog(slog.New(slog.NewTextHandler(&said, nil))))
+	require.NoError(t, err)
+	c, err := s.TLSConfig()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(certificate, []byte("no certificate"), 0o600))
+	require.Eventually(t, func() bool {
+		_, err := c.GetConfigForClient(nil)
+		require.NoError(t, err)
+		return strings.Contains(said.String(), "the certificates can not be read again")
+	}, 10*time.Second, 50*time.Millisecond)
+}
+
+// lockedBuffer is a buffer that a log is written to while a test reads it.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // TestServeTLS: health over TLS, with HTTP/2, after the certificate was replaced as before; plain HTTP is refused.

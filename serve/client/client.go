@@ -12,11 +12,13 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/popefgen/popefgen/serve/internal/agree"
@@ -32,6 +34,8 @@ type client struct {
 	header http.Header
 	agree  agree.Client
 	states sync.Pool // of *state
+
+	addresses sync.Map // *url.URL by model
 }
 
 // Option is an option of [New].
@@ -58,7 +62,8 @@ func WithHeader(key, value string) Option {
 }
 
 // New returns a transport to the server at a URL such as http://localhost:8000. It connects when the first request is
-// sent, and keeps connections open for the next ones. Errors of its Infer are of the type [*oip.Error]: those of the server with
+// sent, and keeps connections open for the next ones. A request that no server took, because it stops or can not be reached, is sent again, up to
+// three times within half a second: it has no effect but its answer. Errors of its Infer are of the type [*oip.Error]: those of the server with
 // the code that it gave; Unavailable if it can not be reached; Deadline or Canceled if the context ended.
 func New(server string, opts ...Option) (oip.Transport, error) {
 	base, err := url.Parse(server)
@@ -107,12 +112,36 @@ func (t *client) Infer(ctx context.Context, spec *oip.Spec, x oip.Exchange) erro
 		if err != nil {
 			return err
 		}
-		err = t.ask(ctx, s, spec, sent, x)
-		if asked > 0 {
+		err = t.persist(ctx, s, spec, sent, x)
+		if err == nil || asked > 0 {
 			return err
 		}
 		if again, err := t.agree.Answer(spec, sent, err); !again {
 			return err
+		}
+	}
+}
+
+// How long a request waits before it is sent again, the first time; twice as long after each. As with gRPC, there are 4 tries in all.
+const (
+	firstWait = 50 * time.Millisecond
+	lastWait  = 4 * firstWait
+)
+
+// persist sends a request until a server takes it: beside one that stops there may be another one, or it comes again.
+func (t *client) persist(ctx context.Context, s *state, spec *oip.Spec, contract string, x oip.Exchange) error {
+	for wait := firstWait; ; wait *= 2 {
+		err := t.ask(ctx, s, spec, contract, x)
+		var e *oip.Error
+		if !errors.As(err, &e) || e.Code != oip.Unavailable || wait > lastWait {
+			return err
+		}
+		timer := time.NewTimer(wait/2 + rand.N(wait)) // callers that failed together come again one after the other
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return t.failure(ctx, spec, err)
 		}
 	}
 }
@@ -129,18 +158,25 @@ func (t *client) ask(ctx context.Context, s *state, spec *oip.Spec, contract str
 	defer s.bodies.Wait()
 	body := func() (io.ReadCloser, error) {
 		s.bodies.Add(1)
-		return &body{w: &s.writer, closed: sync.OnceFunc(s.bodies.Done)}, nil
+		return &body{w: &s.writer, open: &s.bodies}, nil
 	}
 	first, _ := body()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, t.base.JoinPath("v2", "models", url.PathEscape(spec.Name), "infer").String(), first)
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "", first)
 	if err != nil {
 		first.Close()
 		return err
 	}
+	if r.URL, err = t.address(spec.Name); err != nil {
+		first.Close()
+		return err
+	}
+	r.Host = r.URL.Host
 	for k, v := range t.header {
 		r.Header[k] = v
 	}
 	r.Header["Inference-Header-Content-Length"] = []string{strconv.Itoa(len(s.writer.Text))}
+	// For net/http, which then sends it again if the server closes a kept connection in the moment in which it is sent. The header itself stays here.
+	r.Header["Idempotency-Key"] = nil
 	r.ContentLength, r.GetBody = int64(s.writer.Size()), body
 	answer, err := t.http.Do(r)
 	if err != nil {
@@ -164,6 +200,19 @@ func (t *client) ask(ctx context.Context, s *state, spec *oip.Spec, contract str
 		return &oip.Error{Code: oip.Internal, Text: fmt.Sprintf("answer of %s for model '%s': %v", t.base.Host, spec.Name, err), Cause: err}
 	}
 	return nil
+}
+
+// address returns where requests to a model go. Nobody changes it.
+func (t *client) address(model string) (*url.URL, error) {
+	if u, ok := t.addresses.Load(model); ok {
+		return u.(*url.URL), nil
+	}
+	u, err := url.Parse(t.base.JoinPath("v2", "models", url.PathEscape(model), "infer").String()) // joining leaves out the first slash
+	if err != nil {
+		return nil, err
+	}
+	t.addresses.Store(model, u)
+	return u, nil
 }
 
 // limit returns how many bytes an answer has at most.
@@ -248,7 +297,8 @@ type body struct {
 	w      *wire.Writer
 	part   int // the next one; 0 is the text
 	off    int
-	closed func()
+	closed atomic.Bool
+	open   *sync.WaitGroup // of bodies that are not closed
 }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -268,6 +318,8 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 func (b *body) Close() error {
-	b.closed()
+	if !b.closed.Swap(true) {
+		b.open.Done()
+	}
 	return nil
 }

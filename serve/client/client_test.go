@@ -5,11 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,6 +120,60 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestSentAgain: a request that a server does not take is sent again, one that it refuses for another reason is not; in the end the server's last word
+// counts, and the end of the context at any time.
+func TestSentAgain(t *testing.T) {
+	stops := `{"error":"the server stops","code":"UNAVAILABLE"}`
+	for _, c := range []struct {
+		name   string
+		answer func(n int64, w http.ResponseWriter)
+		tries  int64
+		code   oip.Code
+		ctx    time.Duration
+	}{
+		{"stops", func(n int64, w http.ResponseWriter) { w.WriteHeader(503); fmt.Fprint(w, stops) }, 4, oip.Unavailable, time.Minute},
+		{"stops twice", func(n int64, w http.ResponseWriter) {
+			if n <= 2 {
+				w.WriteHeader(503)
+				fmt.Fprint(w, stops)
+			} else {
+				w.WriteHeader(400)
+				fmt.Fprint(w, `{"error":"no","code":"INVALID_ARGUMENT"}`)
+			}
+		}, 3, oip.InvalidArgument, time.Minute},
+		{"no room", func(n int64, w http.ResponseWriter) {
+			w.WriteHeader(503)
+			fmt.Fprint(w, `{"error":"full","code":"RESOURCE_EXHAUSTED"}`)
+		}, 1, oip.Exhausted, time.Minute},
+		{"closes the connection", func(n int64, w http.ResponseWriter) { panic(http.ErrAbortHandler) }, 4, oip.Unavailable, time.Minute},
+		{"its time is over", func(n int64, w http.ResponseWriter) { w.WriteHeader(503); fmt.Fprint(w, stops) }, 1, oip.Deadline, 20 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var tries atomic.Int64
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if body, err := io.ReadAll(r.Body); err != nil || int64(len(body)) != r.ContentLength {
+					t.Errorf("%d bytes, expected %d: %v", len(body), r.ContentLength, err)
+				}
+				if _, sent := r.Header["Idempotency-Key"]; sent {
+					t.Error("the header went to the server")
+				}
+				c.answer(tries.Add(1), w)
+			}))
+			defer s.Close()
+			remote, err := New(s.URL)
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), c.ctx)
+			defer cancel()
+			var e *oip.Error
+			require.ErrorAs(t, remote.Infer(ctx, testmodel.Simple().Spec(), sum(1, 1)), &e)
+			require.Equal(t, c.code.String(), e.Code.String(), "%v", e)
+			if c.code != oip.Deadline {
+				require.Equal(t, c.tries, tries.Load())
+			}
+		})
+	}
+}
+
 func TestUnreachable(t *testing.T) {
 	for _, bad := range []string{"localhost:80", "ftp://x", "http://", "http://a b"} {
 		_, err := New(bad)
@@ -195,6 +252,32 @@ func TestOtherServers(t *testing.T) {
 	}
 }
 
+// TestOtherBools: bytes of an answer that are no bools do not stay in the caller's memory, which may be that of bools.
+func TestOtherBools(t *testing.T) {
+	spec := &oip.Spec{Name: "m", Inputs: []oip.Tensor{{Name: "x", Type: oip.FP32, Shape: []int64{1}}}, Outputs: []oip.Tensor{{Name: "y", Type: oip.Bool, Shape: []int64{4}}}}
+	head := `{"outputs":[{"name":"y","shape":[4],"datatype":"BOOL","parameters":{"binary_data_size":4}}]}`
+	for _, c := range []struct{ data, want, err string }{
+		{"\x01\x00\x01\x01", "\x01\x00\x01\x01", ""},
+		{"\x01\x00\x02\x01", "\x00\x00\x00\x00", "element 2 of a tensor of the type BOOL is 2, expected 0 or 1"},
+		{"\xff", "\x00\x00\x00\x00", "ended after"},
+	} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Inference-Header-Content-Length", strconv.Itoa(len(head)))
+			fmt.Fprint(w, head, c.data)
+		}))
+		remote, err := New(s.URL)
+		require.NoError(t, err)
+		x := &exchange{in: [][]byte{make([]byte, 4)}, shapes: [][]int64{{1}}, out: [][]byte{[]byte("\x01\x01\x01\x01")}, taken: make([][]int64, 1)}
+		if err := remote.Infer(t.Context(), spec, x); c.err != "" {
+			require.ErrorContains(t, err, c.err)
+		} else {
+			require.NoError(t, err)
+		}
+		require.Equal(t, c.want, string(x.out[0][:4]))
+		s.Close()
+	}
+}
+
 // TestBodyIsLetGo: a server that answers before it has read the request may not have the caller's memory read afterwards. The race
 // detector sees it.
 func TestBodyIsLetGo(t *testing.T) {
@@ -208,7 +291,7 @@ func TestBodyIsLetGo(t *testing.T) {
 	const n = 4 << 20
 	spec := &oip.Spec{Name: "m", Inputs: []oip.Tensor{{Name: "x", Type: oip.Uint8, Shape: []int64{n}}}}
 	x := &exchange{in: [][]byte{make([]byte, n)}, shapes: [][]int64{{n}}}
-	for range 20 {
+	for range 5 {
 		err := remote.Infer(t.Context(), spec, x)
 		var e *oip.Error
 		if !errors.As(err, &e) || e.Code != oip.Unavailable && e.Code != oip.Exhausted {

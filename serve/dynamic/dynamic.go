@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
@@ -106,6 +107,7 @@ func Open(ctx context.Context, paths []string, opts ...Option) (*Model, error) {
 	if o.name == "" {
 		o.name = baseName(paths[0])
 	}
+	ctx = counted(ctx)
 	if strings.EqualFold(filepath.Ext(paths[0]), ".onnx") {
 		return openONNX(ctx, paths, o)
 	}
@@ -128,7 +130,13 @@ func OpenBytes(ctx context.Context, name string, data []byte, opts ...Option) (*
 	if err != nil {
 		return nil, err
 	}
-	return openBytes(ctx, data, o)
+	return openBytes(counted(ctx), data, o)
+}
+
+// counted returns ctx with the budget of the model. Reading, deciding and running would each make their own else, and ask the system for its
+// memory each time, which takes longer than deciding.
+func counted(ctx context.Context) context.Context {
+	return budget.Into(ctx, budget.From(ctx))
 }
 
 func openBytes(ctx context.Context, data []byte, o *options) (*Model, error) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/popefgen/popefgen/gen/plan"
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -38,7 +39,9 @@ type tensor struct {
 
 // shapeOf decides about a model.
 func shapeOf(ctx context.Context, m *popef.Model, o *options) (*shape, error) {
-	p, err := planOf(ctx, m, o)
+	room := budget.From(ctx).Part(0)
+	defer room.Release() // the plan is gone when its decisions are taken
+	p, err := planOf(budget.Into(ctx, room), m, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", o.name, ErrUnserved, err)
 	}
@@ -64,6 +67,9 @@ func shapeOf(ctx context.Context, m *popef.Model, o *options) (*shape, error) {
 			x.Labels = o.labels[x.Name]
 			*group.to, *group.mem = append(*group.to, x), append(*group.mem, mem)
 			spec := genrt.AnchorSpec{Name: a.Name, Handle: a.Handle, GoName: x.Name, Role: group.role, Bytes: int(t.Bytes), Blocks: int(t.Blocks)}
+			if f.Uneven {
+				spec.Transfers = f.Transfers
+			}
 			for _, open := range t.Open {
 				spec.Open = append(spec.Open, genrt.OpenAxis{Axis: open.Axis, Name: t.Fields[open.Field].Name})
 			}
@@ -89,7 +95,7 @@ func planOf(ctx context.Context, m *popef.Model, o *options) (*plan.Plan, error)
 	if p.Serve.Samples == 0 {
 		p.BatchSize = 0 // requests are whole runs: each of a size
 	}
-	if o.batchDim != nil || p.Family != nil || p.Branches != nil || p.DeviceIterations > 1 || !portable(m) || !batched(p) {
+	if o.batchDim != nil || p.Family != nil || p.Branches != nil || p.Repeated() || !portable(m) || !batched(p) {
 		return p, nil
 	}
 	opts.BatchDim = new(int)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/genrt"
 	"github.com/popefgen/popefgen/serve/oip"
 )
@@ -95,17 +96,33 @@ func (c *call[In, Out]) Run(ctx context.Context) error {
 		}
 	}
 	c.inNow, c.outNow = *c.in, *c.out
+	var runs muted
+	if len(m.hooks) > 0 { // the server follows the runs of this model, not of others that hooks have compute
+		runs, _ = ctx.Value(rt.RunFollowerKey{}).(muted)
+	}
+	mute(runs, true)
 	if err := c.before(ctx); err != nil {
 		return failure(err)
 	}
+	mute(runs, false)
 	if err := m.Run(ctx, &c.inNow, &c.outNow); err != nil {
 		return failure(err)
 	}
+	mute(runs, true)
 	if err := c.after(ctx); err != nil {
 		return failure(err)
 	}
 	m.Views(&c.inNow, &c.outNow, c.answer)
 	return c.whole()
+}
+
+// muted is an rt.RunFollower of a server that can be hidden for a while.
+type muted interface{ Mute(on bool) }
+
+func mute(f muted, on bool) {
+	if f != nil {
+		f.Mute(on)
+	}
 }
 
 // whole returns an error if a hook left an output with other memory than its shape says.

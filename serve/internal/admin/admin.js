@@ -84,8 +84,8 @@
     c.state = make("span", { class: "state" });
     c.reason = make("p", { class: "reason" });
     const list = make("dl", { class: "properties" });
-    for (const [k, name] of [["ok", "requests"], ["failed", "failed"], ["rateNow", "per second"], ["median", "median"], ["slow", "1 of 100 takes"], ["queue", "waits, 1 of 100"], ["now", "computing, waiting"], ["size", "samples of a request"], ["io", "received, sent"], ["reloads", "reloads, refused"]]) c[k] = property(list, name);
-    c.charts = [chart("requests per second"), chart("median and 1 of 100, seconds"), chart("waiting now"), chart("requests by samples")];
+    for (const [k, name] of [["ok", "requests"], ["failed", "failed"], ["rateNow", "per second"], ["median", "median"], ["slow", "1 of 100 takes"], ["queue", "waits, 1 of 100"], ["now", "computing, waiting"], ["size", "samples of a request"], ["batch", "of a batch, padding"], ["io", "received, sent"], ["reloads", "reloads, refused"]]) c[k] = property(list, name);
+    c.charts = [chart("requests per second"), chart("median and 1 of 100, seconds"), chart("waiting now"), chart("requests by samples"), chart("batches by samples")];
     c.ends = make("p", { class: "ends" });
     c.contract = make("button", { type: "button" }, "contract");
     c.contract.addEventListener("click", () => contract(m));
@@ -115,13 +115,17 @@
     c.queue.textContent = seconds(quantile(m.Queue, null, 0.99));
     c.now.textContent = m.Computing + " of " + m.MostComputing + ", " + m.Waiting + " of " + m.MostWaiting;
     c.size.textContent = total(m.Batch) ? count(m.Batch.Sum / total(m.Batch)) : "–";
+    const batches = total(m.Together);
+    c.batch.textContent = batches ? count(m.Together.Sum / batches) + ", " + count(m.Padding / batches) : "–";
+    c.batch.title = batches ? batches + " batches of " + m.Together.Sum + " samples, " + m.Padding + " of padding; mean " + seconds(m.Run.Sum / batches) : "";
     c.io.textContent = bytes(m.Received) + ", " + bytes(m.Sent);
     c.reloads.textContent = m.Reloads + ", " + m.Refusals;
     line(c.charts[0].drawing, c.rate);
     line(c.charts[1].drawing, c.p50, c.p99);
     line(c.charts[2].drawing, c.waiting);
     bars(c.charts[3].drawing, m.Batch);
-    c.charts[3].figure.hidden = !m.Samples;
+    bars(c.charts[4].drawing, m.Together);
+    for (const x of c.charts.slice(3)) x.figure.hidden = !m.Samples;
     c.ends.replaceChildren(...[...(m.Inputs || []).map((t) => ["in", t]), ...(m.Outputs || []).map((t) => ["out", t])].map(([way, t]) =>
       make("span", {}, make("span", { class: "arrow" }, way === "in" ? "→ " : "← "), name(t.Name), " ", make("span", { class: "mono" }, t.Type + " " + shape(t)))));
     c.contract.hidden = !m.Contract;

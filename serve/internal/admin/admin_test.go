@@ -207,7 +207,7 @@ func TestAdminInChromium(t *testing.T) {
 	}
 	const simple = `[...document.querySelectorAll('.model')].find(e => e.textContent.startsWith('simple'))`
 	wait(t, b, simple+`.querySelector('dd').textContent === '20'`)
-	wait(t, b, simple+`.querySelectorAll('figure rect[height="36.00"]').length === 1`)
+	wait(t, b, simple+`.querySelectorAll('figure rect[height="36.00"]').length === 2`)
 	wait(t, b, simple+`.querySelector('figure path').getAttribute('d').includes('L')`)
 
 	b.Eval(`document.querySelector('#model').selectedIndex = [...document.querySelector('#model').options].findIndex(o => o.textContent.startsWith('simple'));

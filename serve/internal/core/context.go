@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/popefgen/popefgen/rt"
 )
 
 // callContext is the context that a model computes with: that of the transport, with the request's deadline. The next request of
@@ -12,6 +14,7 @@ import (
 type callContext struct {
 	parent context.Context
 	until  time.Time // zero: the parent's deadline alone
+	runs   *follower // of the request
 
 	mu    sync.Mutex
 	asked bool          // for Done: contexts may have been derived, which read parent and until whenever they end
@@ -22,13 +25,14 @@ type callContext struct {
 }
 
 // begin makes x the context of a request.
-func (x *callContext) begin(parent context.Context, until time.Time) {
+func (x *callContext) begin(parent context.Context, until time.Time, runs *follower) {
 	if d, ok := parent.Deadline(); ok && !until.IsZero() && !until.Before(d) {
 		until = time.Time{} // the parent knows sooner
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.parent, x.until, x.err = parent, until, nil
+	x.runs, runs.muted = runs, false
 }
 
 // end ends what was derived from x. It reports whether x may be used again.
@@ -115,5 +119,13 @@ func (x *callContext) Err() error {
 	return err
 }
 
-// Value returns that of the transport's context.
-func (x *callContext) Value(key any) any { return x.parent.Value(key) }
+// Value returns that of the transport's context, and what the runtime follows the request by.
+func (x *callContext) Value(key any) any {
+	if _, ok := key.(rt.RunFollowerKey); ok {
+		if x.runs.muted {
+			return nil
+		}
+		return x.runs
+	}
+	return x.parent.Value(key)
+}

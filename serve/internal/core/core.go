@@ -8,10 +8,13 @@ package core
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/serve/access"
 	"github.com/popefgen/popefgen/serve/internal/wire"
 	"github.com/popefgen/popefgen/serve/oip"
@@ -29,10 +32,10 @@ type Core struct {
 	cut      chan struct{} // closed when requests have had their time to end
 	ready    atomic.Bool
 
-	available func() ([]string, error) // names of models that could be loaded; nil: nobody says
-	authorize access.Func              // nil: everybody may do everything
+	available func() (map[string][]string, error) // versions of models that could be loaded; nil: nobody says
+	authorize access.Func                         // nil: everybody may do everything
 	observers []Observer
-	traced    bool // one of them wants to know of which trace a request is a part
+	traces    TraceObserver // one of them, which wants to know of which trace a request is a part; nil: none
 }
 
 // directory is which versions serve. It does not change: another takes its place.
@@ -100,7 +103,7 @@ func (c *Core) Lookup(name, version []byte) (*Version, error) {
 		v := m.versions[0]
 		if len(version) > 0 {
 			if v = m.find(string(version)); v == nil {
-				return nil, oip.Errorf(oip.NotFound, "Request for unknown model: '%s' version %s is not found", clip(name), clip(version))
+				return nil, m.without(name, version)
 			}
 		}
 		if v.hold() {
@@ -108,6 +111,15 @@ func (c *Core) Lookup(name, version []byte) (*Version, error) {
 		}
 		// It was replaced between the two: the directory has another one now.
 	}
+}
+
+// without is the error about a version that there is not. Clients of Triton look for its words about versions that are no numbers.
+func (m *serving) without(name, version []byte) error {
+	text := fmt.Sprintf("Request for unknown model: '%s' version %s is not found", clip(name), clip(version))
+	if _, err := strconv.ParseUint(string(version), 10, 63); err != nil {
+		text += fmt.Sprintf(": failed to get model version from specified version string '%s', the latest is %s", clip(version), m.versions[0].Name)
+	}
+	return &oip.Error{Code: oip.NotFound, Text: text}
 }
 
 func clip(s []byte) []byte { return s[:min(len(s), 256)] }
@@ -179,9 +191,13 @@ type Call struct {
 	Err error
 	// Times of the request. Those of what did not happen are zero.
 	Times Times
+	// Batches are the marks that a TraceObserver gave the runs that computed the request.
+	Batches []any
 
 	ctx      context.Context // what the observers made of the transport's
 	computes *callContext
+	follower *follower
+	runs     int // that computed the request, as far as the runtime told
 	ran      bool
 	until    time.Time // the earliest of its deadlines
 	place    chan struct{}
@@ -197,6 +213,7 @@ type Times struct {
 	Begun     time.Time // its header was there
 	Queued    time.Time // its body was read
 	Computing time.Time // it got a place
+	Running   time.Time // the first run that computed it began; zero also where nobody tells of runs
 	Computed  time.Time // the model returned
 	Ended     time.Time // its answer was written
 }
@@ -228,16 +245,25 @@ type Observer interface {
 // Observe has o called for every request. It is called before the server serves; observers are asked in that order.
 func (c *Core) Observe(o Observer) { c.observers = append(c.observers, o) }
 
-// ObserveTraces is Observe for an observer that reads Traceparent and Tracestate of calls. It reports false, and does nothing, if
-// there is such a one already.
-func (c *Core) ObserveTraces(o Observer) bool {
-	if c.traced {
+// TraceObserver is an Observer that reads Traceparent and Tracestate of calls, and learns which requests shared a run.
+type TraceObserver interface {
+	Observer
+	// Mark returns what Ran gets of a request whose samples wait for a run: ctx is what Begin returned. nil is nothing.
+	Mark(ctx context.Context) any
+	// Ran is called once for every run, with the marks of the requests that share it, which are valid until it returns. What it returns,
+	// unless nil, stands in Batches of their calls. It may be called from several goroutines at the same time.
+	Ran(v *Version, r rt.Run, marks []any) any
+}
+
+// ObserveTraces is Observe for an observer of traces. It reports false, and does nothing, if there is one already.
+func (c *Core) ObserveTraces(o TraceObserver) bool {
+	if c.traces != nil {
 		return false
 	}
-	c.traced = true
+	c.traces = o
 	c.Observe(o)
 	return true
 }
 
 // Traced reports whether protocols should set Traceparent and Tracestate of calls.
-func (c *Core) Traced() bool { return c.traced }
+func (c *Core) Traced() bool { return c.traces != nil }

@@ -223,7 +223,7 @@ func TestContextOfCall(t *testing.T) {
 	late := time.Now().Add(time.Hour)
 	type key struct{}
 	parent, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, 5))
-	x.begin(parent, late)
+	x.begin(parent, late, &follower{})
 	require.Equal(t, 5, x.Value(key{}))
 	d, ok := x.Deadline()
 	require.True(t, ok)
@@ -241,20 +241,20 @@ func TestContextOfCall(t *testing.T) {
 	require.ErrorIs(t, x.Err(), context.Canceled)
 	require.False(t, x.end())
 	x = &callContext{}
-	x.begin(t.Context(), time.Now().Add(10*time.Millisecond))
+	x.begin(t.Context(), time.Now().Add(10*time.Millisecond), &follower{})
 	<-x.Done()
 	require.ErrorIs(t, x.Err(), context.DeadlineExceeded)
 	require.False(t, x.end())
 	x = &callContext{}
-	x.begin(t.Context(), time.Now().Add(-time.Millisecond))
+	x.begin(t.Context(), time.Now().Add(-time.Millisecond), &follower{})
 	require.ErrorIs(t, x.Err(), context.DeadlineExceeded)
 	require.True(t, x.end(), "nobody derived anything from it")
-	x.begin(t.Context(), time.Now().Add(-time.Millisecond))
+	x.begin(t.Context(), time.Now().Add(-time.Millisecond), &follower{})
 	require.ErrorIs(t, x.Err(), context.DeadlineExceeded)
 	<-x.Done()
 	require.False(t, x.end(), "somebody may have")
 	x = &callContext{}
-	x.begin(t.Context(), late)
+	x.begin(t.Context(), late, &follower{})
 	derived, stop = context.WithCancel(x)
 	defer stop()
 	x.end()
@@ -263,14 +263,14 @@ func TestContextOfCall(t *testing.T) {
 	x = &callContext{}
 	short, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	x.begin(short, late) // the parent knows sooner
+	x.begin(short, late, &follower{}) // the parent knows sooner
 	d, _ = x.Deadline()
 	require.True(t, d.Before(late))
 	require.Equal(t, short.Done(), x.Done())
 	require.False(t, x.end())
 
 	x = &callContext{}
-	x.begin(parent, late)
+	x.begin(parent, late, &follower{})
 	derived, stop = context.WithTimeout(x, 5*time.Millisecond)
 	defer stop()
 	x.end() // while the timer of derived ends it, which reads x

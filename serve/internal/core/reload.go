@@ -9,50 +9,10 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/serve/internal/agree"
 	"github.com/popefgen/popefgen/serve/internal/wire"
 	"github.com/popefgen/popefgen/serve/oip"
 )
-
-// The states of a version, as Triton's repository index calls them.
-const (
-	Loading     = "LOADING"
-	Serving     = "READY"
-	Unloading   = "UNLOADING"
-	Unavailable = "UNAVAILABLE"
-)
-
-// Entry is a version as the index of a repository shows it.
-type Entry struct {
-	Model, Version string
-	State          string
-	// Reason says why it does not serve or, of one that does, why what should have taken its place was refused. "" if
-	// there is nothing to say.
-	Reason string
-	// Reloads and Refused count the models that took the version's place, and those that were refused.
-	Reloads, Refused uint64
-}
-
-// state is what the index says of a version.
-type state struct {
-	state, reason    string
-	reloads, refused uint64
-}
-
-func (c *Core) state(model, version string) *state {
-	of := c.states[model]
-	if of == nil {
-		of = map[string]*state{}
-		c.states[model] = of
-	}
-	s := of[version]
-	if s == nil {
-		s = &state{state: Unavailable}
-		of[version] = s
-	}
-	return s
-}
 
 // Load says how a model is loaded.
 type Load struct {
@@ -106,16 +66,14 @@ func (c *Core) prepare(ctx context.Context, m oip.Model, l Load) (*Version, erro
 	c.mu.Lock()
 	limits := c.limitsOf(m)
 	if s := c.state(spec.Name, l.Version); s.state != Serving {
-		s.state, s.reason = Loading, ""
+		s.state, s.reason, s.rejected = Loading, "", false
 	}
 	c.mu.Unlock()
 	v := &Version{Name: l.Version, Spec: &spec, core: c, model: m, hash: hash, limits: limits, drained: make(chan struct{})}
 	v.gate.computing, v.gate.waiting = limits.Computing, limits.Waiting
-	v.counts = &counts{batches: make([]total, min(max(spec.Samples, 1), maxBatches)+1)}
+	v.counts = newCounts(&spec)
 	v.held.Store(1)
-	v.calls.New = func() any {
-		return &Call{Memory: m.NewCall(), place: make(chan struct{}, 1), ctx: context.Background(), computes: &callContext{}}
-	}
+	v.calls.New = v.newCall
 	if m := (*c.models.Load())[spec.Name]; m != nil { // publish compares again: here it saves the warm-up
 		if err := fits(m.versions, v); err != nil {
 			return nil, err
@@ -217,7 +175,7 @@ func (c *Core) publish(v *Version, alone bool) error {
 	var out []*Version
 	if at >= 0 {
 		old := versions[at]
-		if len(old.counts.batches) == len(v.counts.batches) {
+		if len(old.counts.runs) == len(v.counts.runs) {
 			v.counts = old.counts // a counter that begins again looks like a server that did
 		}
 		out = append(out, old)
@@ -233,24 +191,12 @@ func (c *Core) publish(v *Version, alone bool) error {
 	}
 	c.replace(name, versions)
 	s := c.state(name, v.Name)
-	s.state, s.reason = Serving, ""
+	s.state, s.reason, s.rejected = Serving, "", false
 	if len(out) > 0 {
 		s.reloads++
 	}
 	for _, o := range out {
 		c.retire(o, o.Name != v.Name)
-	}
-	return nil
-}
-
-// fits compares a version with those that it would take requests from.
-func fits(serving []*Version, v *Version) error {
-	for i, old := range serving {
-		if old.Name == v.Name || i == 0 && later(v.Name, old.Name) > 0 {
-			if err := breaks(old, v); err != nil {
-				return err
-			}
-		}
 	}
 	return nil
 }
@@ -284,7 +230,7 @@ func (c *Core) retire(v *Version, gone bool) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if s := c.state(v.Spec.Name, v.Name); s.state == Unloading {
-			s.state, s.reason = Unavailable, "unloaded"
+			s.state, s.reason, s.rejected = Unavailable, "unloaded", false
 			if err != nil {
 				s.reason = "unloaded; closing it: " + err.Error()
 			}
@@ -305,107 +251,6 @@ func later(a, b string) int {
 		return -1
 	}
 	return cmp.Compare(a, b)
-}
-
-// breaks returns why callers of old would not get along with new, nil if they would.
-func breaks(old, new *Version) error {
-	var why []string
-	if old.Spec.Contract != "" && new.Spec.Contract != "" && old.hash != new.hash {
-		a, err := contract.Parse(old.Spec.Contract)
-		if err != nil {
-			return err
-		}
-		b, err := contract.Parse(new.Spec.Contract)
-		if err != nil {
-			return err
-		}
-		for _, f := range contract.Judge(contract.Published{Callers: a}, contract.Published{Callers: b}) {
-			if f.Verdict == contract.Breaking {
-				why = append(why, f.Change())
-			}
-		}
-	}
-	if len(why) == 0 {
-		why = differ(old.Spec, new.Spec)
-	}
-	if len(why) == 0 {
-		return nil
-	}
-	const most = 8
-	text := why[0]
-	for i, w := range why[1:] {
-		if i+1 == most {
-			text += fmt.Sprintf("; and %d more", len(why)-most)
-			break
-		}
-		text += "; " + w
-	}
-	return oip.Errorf(oip.FailedPrecondition, "model '%s', version %s would break callers of version %s, which goes on serving: %s", old.Spec.Name, new.Name, old.Name, text)
-}
-
-// differ lists what requests that the old model takes rely on and the new one does not have.
-func differ(old, new *oip.Spec) (why []string) {
-	if new.Samples < old.Samples || old.Samples == 0 && new.Samples > 0 {
-		why = append(why, fmt.Sprintf("samples of a request at most were %d, are %d", old.Samples, new.Samples))
-	}
-	for i := range old.Inputs {
-		was := &old.Inputs[i]
-		switch is := named(new.Inputs, was.Name); {
-		case is == nil:
-			why = append(why, fmt.Sprintf("input '%s' is gone", was.Name))
-		case !takes(is, was):
-			why = append(why, fmt.Sprintf("input '%s' was %s %s, is %s %s", was.Name, was.Type, wire.Shape(was), is.Type, wire.Shape(is)))
-		}
-	}
-	for i := range new.Inputs {
-		if is := &new.Inputs[i]; named(old.Inputs, is.Name) == nil {
-			why = append(why, fmt.Sprintf("input '%s' is new", is.Name))
-		}
-	}
-	for i := range old.Outputs {
-		was := &old.Outputs[i]
-		switch is := named(new.Outputs, was.Name); {
-		case is == nil:
-			why = append(why, fmt.Sprintf("output '%s' is gone", was.Name))
-		case is.Type != was.Type || !slices.Equal(is.Shape, was.Shape):
-			why = append(why, fmt.Sprintf("output '%s' was %s %s, is %s %s", was.Name, was.Type, wire.Shape(was), is.Type, wire.Shape(is)))
-		}
-	}
-	return why
-}
-
-func named(of []oip.Tensor, name string) *oip.Tensor {
-	if i := slices.IndexFunc(of, func(t oip.Tensor) bool { return t.Name == name }); i >= 0 {
-		return &of[i]
-	}
-	return nil
-}
-
-// takes reports whether an input takes all that another one took.
-func takes(is, was *oip.Tensor) bool {
-	if is.Type != was.Type || len(is.Shape) != len(was.Shape) {
-		return false
-	}
-	for i := range is.Shape {
-		open := is.Shape[i] < 0
-		if !open && is.Shape[i] != was.Shape[i] || open && was.Largest(i) > is.Largest(i) {
-			return false
-		}
-	}
-	return true
-}
-
-// Refuse notes in the index that what should have become a version of a model could not: because its file can not be
-// opened, or its contract breaks. What serves goes on.
-func (c *Core) Refuse(model, version string, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.state(model, version)
-	s.refused++
-	s.reason = err.Error()
-	if m := (*c.models.Load())[model]; m == nil || m.find(version) == nil {
-		s.state = Unavailable
-	}
 }
 
 // Unload takes a version of a model out of service, "" all of them. Requests that they have are answered, then they
@@ -430,56 +275,6 @@ func (c *Core) Unload(model, version string) error {
 		}
 	}
 	return nil
-}
-
-// Index returns every version that serves, served, or was refused, and every other model that could be loaded, by name and then the
-// latest first.
-func (c *Core) Index() []Entry {
-	there := c.loadable()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var all []Entry
-	for model, of := range c.states {
-		for version, s := range of {
-			all = append(all, Entry{model, version, s.state, s.reason, s.reloads, s.refused})
-		}
-	}
-	for _, name := range there {
-		if c.states[name] == nil {
-			all = append(all, Entry{Model: name, State: Unavailable, Reason: "not loaded"})
-		}
-	}
-	slices.SortFunc(all, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(a.Model, b.Model), later(b.Version, a.Version))
-	})
-	return all
-}
-
-// Names returns the names of the models that serve, sorted.
-func (c *Core) Names() []string { return slices.Sorted(maps.Keys(*c.models.Load())) }
-
-// Versions returns the names of a model's versions that serve, the latest first.
-func (c *Core) Versions(model string) []string {
-	var names []string
-	if m := (*c.models.Load())[model]; m != nil {
-		for _, v := range m.versions {
-			names = append(names, v.Name)
-		}
-	}
-	return names
-}
-
-// Statistics returns what was counted of each version that serves, of all models or of one.
-func (c *Core) Statistics(model string) []Statistics {
-	var all []Statistics
-	for _, name := range c.Names() {
-		if m := (*c.models.Load())[name]; m != nil && (model == "" || model == name) {
-			for _, v := range m.versions {
-				all = append(all, v.Statistics())
-			}
-		}
-	}
-	return all
 }
 
 // stopped waits until the versions that do not serve any more are closed, or ctx ends.

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/serve/internal/agree"
 	"github.com/popefgen/popefgen/serve/internal/testmodel"
 	"github.com/popefgen/popefgen/serve/oip"
 )
@@ -33,6 +35,8 @@ func TestVersions(t *testing.T) {
 		_, err := c.Lookup([]byte(ask[0]), []byte(ask[1]))
 		require.Contains(t, codeIs(t, oip.NotFound, err).Text, "Request for unknown model")
 	}
+	_, err := c.Lookup([]byte("script"), []byte("gamma"))
+	require.ErrorContains(t, err, "version gamma is not found: failed to get model version from specified version string 'gamma', the latest is 10")
 	require.NoError(t, c.Unload("script", "10"))
 	v, err := c.Lookup([]byte("script"), nil)
 	require.NoError(t, err)
@@ -46,6 +50,24 @@ func TestVersions(t *testing.T) {
 	require.Equal(t, Entry{Model: "script", Version: "10", State: Unavailable, Reason: "unloaded"}, c.Index()[0])
 	load(t, c, script(1, nil), Load{Version: "2"}) // and again
 	require.NoError(t, ask(t.Context(), c, 1, nil))
+	require.NoError(t, c.Close(t.Context()))
+}
+
+// TestForget: what was refused and is gone is in the index no more; what serves stays, with what it says.
+func TestForget(t *testing.T) {
+	c := New()
+	load(t, c, script(1, nil), Load{Version: "1"})
+	c.Refuse("script", "1", errors.New("half of it"))
+	c.Refuse("script", "2", errors.New("half of it"))
+	c.Refuse("other", "1", errors.New("half of it"))
+	require.Len(t, c.Index(), 3)
+	c.Forget("script", "1")
+	c.Forget("script", "2")
+	c.Forget("other", "1")
+	c.Forget("none", "1")
+	require.Equal(t, []Entry{{Model: "script", Version: "1", State: Serving, Reason: "half of it", Refused: 1, Rejected: true}}, c.Index())
+	c.SetAvailable(func() (map[string][]string, error) { return map[string][]string{"other": {"1"}}, nil })
+	require.Equal(t, "not loaded", c.Index()[0].Reason, "of a model whose files are there again")
 	require.NoError(t, c.Close(t.Context()))
 }
 
@@ -172,6 +194,68 @@ func TestContracts(t *testing.T) {
 	require.ErrorContains(t, err, `run output "MORE" is gone`)
 	require.Contains(t, c.Index()[0].Reason, `run output "MORE" is gone`)
 	require.NoError(t, say(w.Hash()))
+}
+
+// TestTypedClients: a reload is refused if and only if a client that was generated for the model before it would be.
+func TestTypedClients(t *testing.T) {
+	in, out := `input "INPUT0" U32 [4 1]`, `output "OUTPUT0" U32 [4 1]`
+	counted := func(bound string) *testmodel.Model {
+		m := contracted(in, `output "OUTPUT0" U32 [<=`+bound+` 1]`)
+		m.Described.Contract = strings.Replace(m.Described.Contract, "contract 2", "contract 3", 1)
+		return m
+	}
+	long := func(more int) *testmodel.Model {
+		fields := []string{in}
+		for i := range 60 + more {
+			fields = append(fields, fmt.Sprintf(`output "OUTPUT%d%s" U32 [4 1]`, 1000+i, strings.Repeat("x", 60)))
+		}
+		return contracted(append(fields, out)...)
+	}
+	for _, test := range []struct {
+		name     string
+		old, new *testmodel.Model
+		refused  string // "" if it is not
+	}{
+		{"the same", contracted(in, out), contracted(in, out), ""},
+		{"an output more", contracted(in, out), contracted(in, `output "MORE" U32 [4 1]`, out), ""},
+		{"an output less", contracted(in, `output "MORE" U32 [4 1]`, out), contracted(in, out), `run output "MORE" is gone`},
+		{"another type", contracted(in, out), contracted(in, `output "OUTPUT0" S32 [4 1]`), "type was U32, is S32"},
+		{"a larger bound", counted("4"), counted("5"), "shape was [<=4 1], is [<=5 1]"},
+		{"a smaller bound", counted("5"), counted("4"), "shape was [<=5 1], is [<=4 1]"},
+		{"long, the same", long(0), long(0), ""},
+		{"long, more", long(0), long(1), "typed clients can compare 4096 at most"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := New()
+			load(t, c, test.old, Load{})
+			_, err := c.Load(t.Context(), test.new, Load{})
+
+			var client agree.Client
+			sent, e := client.Hash(test.old.Spec())
+			require.NoError(t, e)
+			hash, e := agree.Hash(test.new.Spec().Contract)
+			require.NoError(t, e)
+			answer := agree.Check(test.new.Spec(), hash, sent)
+			again, e := client.Answer(test.old.Spec(), sent, answer)
+			if again {
+				sent, e = client.Hash(test.old.Spec())
+				require.NoError(t, e)
+				require.Equal(t, hash, sent)
+			}
+			if test.refused == "" {
+				require.NoError(t, err)
+				require.NoError(t, e)
+			} else {
+				require.ErrorContains(t, err, test.refused)
+				require.Error(t, e, "the client would have gone on")
+				v, err := c.Lookup([]byte("script"), nil)
+				require.NoError(t, err)
+				require.Equal(t, test.old.Described.Contract, v.Spec.Contract)
+				v.Release()
+			}
+			require.NoError(t, c.Close(t.Context()))
+		})
+	}
 }
 
 // TestClose: requests that a server has are answered, those that come get "unavailable" and never "unknown model"; a model

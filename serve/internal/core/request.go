@@ -51,6 +51,8 @@ func (v *Version) Put(c *Call) {
 	c.Err, c.ctx, c.ran, c.until = nil, context.Background(), false, time.Time{}
 	c.Protocol, c.Deadline, c.Received, c.Sent = REST, time.Time{}, 0, 0
 	c.Traceparent, c.Tracestate = "", ""
+	clear(c.Batches)
+	c.Batches, c.runs = c.Batches[:0], 0
 	v.calls.Put(c)
 }
 
@@ -105,7 +107,7 @@ func (v *Version) compute(ctx context.Context, c *Call) error {
 			return Failure(v.Spec.Name, err)
 		}
 	}
-	c.computes.begin(ctx, c.until)
+	c.computes.begin(ctx, c.until, c.follower)
 	if err := v.call(c); err != nil {
 		return Failure(v.Spec.Name, err)
 	}

@@ -23,7 +23,7 @@ var Bounds = [...]time.Duration{
 	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 30 * time.Second,
 }
 
-// maxBatches is up to which number of samples requests are counted by their number; above, they are counted together.
+// maxBatches is up to which number of samples requests and runs are counted by their number; above, they are counted together.
 const maxBatches = 1024
 
 // counts is what is counted of a version. Each number is right by itself; a snapshot under load may be of two moments.
@@ -33,7 +33,7 @@ type counts struct {
 	early    atomic.Uint64 // requests refused before they got memory
 	failure  atomic.Int64  // nanoseconds of requests that failed
 	latency  histogram     // of those that succeeded
-	queue    histogram     // of those that got a place
+	queue    histogram     // of those that got a place: until the run that computed them began
 	decode   histogram
 	compute  histogram
 	encode   histogram
@@ -41,9 +41,18 @@ type counts struct {
 	received atomic.Uint64
 	sent     atomic.Uint64
 	inFlight atomic.Int64
-	last     atomic.Int64 // Unix time of the last request, in milliseconds
-	typical  atomic.Int64 // nanoseconds that requests lately computed
-	batches  []total      // by samples; the last also has those of more
+	last     atomic.Int64  // Unix time of the last request, in milliseconds
+	typical  atomic.Int64  // nanoseconds that requests lately computed
+	requests []total       // by samples; the last also has those of more
+	runs     []total       // the same of runs
+	run      histogram     // their times
+	computed atomic.Uint64 // samples of runs
+	padding  atomic.Uint64 // samples that runs computed for nobody
+}
+
+func newCounts(spec *oip.Spec) *counts {
+	sizes := min(max(spec.Samples, 1), maxBatches) + 1
+	return &counts{requests: make([]total, sizes), runs: make([]total, sizes)}
 }
 
 type total struct {
@@ -85,15 +94,16 @@ func (n *counts) end(c *Call, err error) {
 	n.received.Add(uint64(c.Received))
 	n.sent.Add(uint64(c.Sent))
 	n.last.Store(t.Ended.UnixMilli())
-	if !t.Computing.IsZero() {
-		n.queue.add(t.Computing.Sub(t.Queued))
+	computing := t.Computes()
+	if !computing.IsZero() {
+		n.queue.add(computing.Sub(t.Queued))
 	}
 	if err != nil {
 		n.failed[c.Protocol][code(err)].Add(1)
 		n.failure.Add(int64(t.Ended.Sub(t.Begun)))
 		return
 	}
-	computed := t.Computed.Sub(t.Computing)
+	computed := t.Computed.Sub(computing)
 	n.done[c.Protocol].Add(1)
 	n.latency.add(t.Ended.Sub(t.Begun))
 	n.decode.add(t.Queued.Sub(t.Begun))
@@ -101,13 +111,33 @@ func (n *counts) end(c *Call, err error) {
 	n.encode.add(t.Ended.Sub(t.Computed))
 	samples := c.Samples()
 	n.samples.Add(uint64(samples))
-	n.batches[min(samples, len(n.batches)-1)].add(computed)
+	n.requests[min(samples, len(n.requests)-1)].add(computed)
+	if c.runs == 0 { // nobody tells of the model's runs
+		n.ran(samples, 0, computed)
+	}
+	place := int64(t.Computed.Sub(t.Computing))
 	// A mean in which the last requests count most. Two that come at once may lose one, which does not matter.
 	old := n.typical.Load()
 	if old == 0 {
-		old = int64(computed)
+		old = place
 	}
-	n.typical.Store(old + (int64(computed)-old)/8)
+	n.typical.Store(old + (place-old)/8)
+}
+
+// ran counts a run that computed so many samples, and padding beside them.
+func (n *counts) ran(samples, padding int, took time.Duration) {
+	n.run.add(took)
+	n.runs[min(samples, len(n.runs)-1)].add(took)
+	n.computed.Add(uint64(samples))
+	n.padding.Add(uint64(padding))
+}
+
+// Computes returns when the request began to be computed: the first run that computed it did, or, where nobody tells of runs, it got a place.
+func (t *Times) Computes() time.Time {
+	if t.Running.After(t.Computing) {
+		return t.Running
+	}
+	return t.Computing
 }
 
 // Total is how often something happened, and how long it took in all.
@@ -130,12 +160,16 @@ type Statistics struct {
 	Refused        uint64                   // for which there was no room; those refused before they were read are counted here and in Failure alone
 	Failure        Total                    // requests that failed together; the time is of those that were not refused before they were read
 	Latency        Histogram                // requests that succeeded, from their header to the end of their answer
-	Queue          Histogram                // how long requests waited that then computed
+	Queue          Histogram                // how long requests waited, for a place and for the run that computed them
 	Decode         Histogram                // of requests that succeeded: reading
 	Compute        Histogram                // and computing
 	Encode         Histogram                // and writing the answer
 	Samples        uint64                   // that they had
-	Batches        []Batch                  // by number of samples, for those that occurred
+	Requests       []Batch                  // requests that succeeded by number of samples, for those that occurred
+	Runs           Histogram                // runs of the model that succeeded, which may compute samples of several requests
+	Batches        []Batch                  // and these by number of samples, without padding
+	Computed       uint64                   // samples in them, also of requests that had left since
+	Padding        uint64                   // samples that they computed for nobody, beside those
 
 	Received, Sent     uint64 // bytes of bodies
 	Last               time.Time
@@ -144,9 +178,9 @@ type Statistics struct {
 	Limits             Limits
 }
 
-// Batch is how often so many samples were computed.
+// Batch is how often so many samples were computed together.
 type Batch struct {
-	Samples int // the largest one counted also has requests of more
+	Samples int // the largest one counted also has those of more
 	Total
 }
 
@@ -169,15 +203,21 @@ func (v *Version) Statistics() Statistics {
 		}
 		s.Refused += s.Failed[p][oip.Exhausted]
 	}
-	for i := range n.batches {
-		if t := n.batches[i].snapshot(); t.Count > 0 {
-			s.Batches = append(s.Batches, Batch{i, t})
-		}
-	}
+	s.Requests, s.Batches = batchesOf(n.requests), batchesOf(n.runs)
+	s.Runs, s.Computed, s.Padding = n.run.snapshot(), n.computed.Load(), n.padding.Load()
 	if ms := n.last.Load(); ms != 0 {
 		s.Last = time.UnixMilli(ms)
 	}
 	return s
+}
+
+func batchesOf(totals []total) (out []Batch) {
+	for i := range totals {
+		if t := totals[i].snapshot(); t.Count > 0 {
+			out = append(out, Batch{i, t})
+		}
+	}
+	return out
 }
 
 func (t *total) snapshot() Total {

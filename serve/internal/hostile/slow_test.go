@@ -194,6 +194,7 @@ func TestSlowhttptest(t *testing.T) {
 	for name, args := range map[string][]string{
 		"header": {"-H", "-i", "2"},
 		"body":   {"-B", "-i", "2", "-s", "65536"},
+		"range":  {"-R", "-a", "10", "-b", "3000"},
 		"read":   {"-X", "-w", "8", "-y", "16", "-n", "1", "-z", "8", "-k", "1"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,6 +24,8 @@ type Model struct {
 	Queue                  Histogram // seconds that requests waited for a place
 	Input, Compute, Output Histogram // seconds for reading requests that succeeded, computing them and writing their answers
 	Batch                  Histogram // samples of the requests that succeeded
+	Run, Together          Histogram // seconds of runs of the model that succeeded, and samples that they computed together
+	Padding                uint64    // samples that runs computed for nobody
 
 	InFlight, Computing, Waiting int // requests now
 	MostComputing, MostWaiting   int // and their limits
@@ -125,12 +127,15 @@ var Table = []Metric{
 		}},
 	number("popefgen_refused_total", Counter, "Requests refused because the model had no room, before they were read or after.", func(m *Model) float64 { return float64(m.refused()) }),
 	spread("popefgen_request_seconds", "Time of requests that succeeded, from their header to the end of the answer.", func(m *Model) *Histogram { return &m.Whole }),
-	spread("popefgen_queue_seconds", "Time that requests waited until the model computed them.", func(m *Model) *Histogram { return &m.Queue }),
+	spread("popefgen_queue_seconds", "Time that requests waited for a place and for the run that computed them.", func(m *Model) *Histogram { return &m.Queue }),
 	spread("popefgen_input_seconds", "Time for reading requests that succeeded.", func(m *Model) *Histogram { return &m.Input }),
 	spread("popefgen_compute_seconds", "Time for computing requests that succeeded.", func(m *Model) *Histogram { return &m.Compute }),
 	spread("popefgen_output_seconds", "Time for writing answers.", func(m *Model) *Histogram { return &m.Output }),
 	spread("popefgen_request_samples", "Samples of requests that succeeded.", func(m *Model) *Histogram { return &m.Batch }),
 	number("popefgen_samples_total", Counter, "Samples that were computed.", func(m *Model) float64 { return float64(m.Samples) }),
+	spread("popefgen_batch_seconds", "Time of runs of the model, each of which may compute several requests.", func(m *Model) *Histogram { return &m.Run }),
+	spread("popefgen_batch_samples", "Samples that a run of the model computed together, without padding.", func(m *Model) *Histogram { return &m.Together }),
+	number("popefgen_padding_samples_total", Counter, "Samples that were computed for nobody, to fill up batches.", func(m *Model) float64 { return float64(m.Padding) }),
 	number("popefgen_in_flight", Gauge, "Requests between their header and the end of their answer now.", func(m *Model) float64 { return float64(m.InFlight) }),
 	number("popefgen_computing", Gauge, "Requests that the model computes now.", func(m *Model) float64 { return float64(m.Computing) }),
 	number("popefgen_waiting", Gauge, "Requests that wait now.", func(m *Model) float64 { return float64(m.Waiting) }),
@@ -146,7 +151,7 @@ var Table = []Metric{
 				v(float64(m.Refusals), m.Name, "refused", m.Version)
 			}
 		}},
-	number("popefgen_reload_refused", Gauge, "1 if the files that are there now could not take the place of what serves.", func(m *Model) float64 { return truth(m.Refused) }),
+	number("popefgen_reload_refused", Gauge, "1 if what the files of the version hold now was refused: what served before still does.", func(m *Model) float64 { return truth(m.Refused) }),
 }
 
 // TritonTable has the metrics by the names that Triton gives them, with its units.
@@ -162,7 +167,7 @@ var TritonTable = []Metric{
 			}
 		}},
 	number("nv_inference_count", Counter, "Number of inferences performed (does not include cached requests)", func(m *Model) float64 { return float64(m.Samples) }),
-	number("nv_inference_exec_count", Counter, "Number of model executions performed (does not include cached requests)", func(m *Model) float64 { return float64(m.Batch.Total()) }),
+	number("nv_inference_exec_count", Counter, "Number of model executions performed (does not include cached requests)", func(m *Model) float64 { return float64(m.Run.Total()) }),
 	number("nv_inference_request_duration_us", Counter, "Cumulative inference request duration in microseconds (includes cached requests)", func(m *Model) float64 { return micro(m.Whole.Sum) }),
 	number("nv_inference_queue_duration_us", Counter, "Cumulative inference queuing duration in microseconds (includes cached requests)", func(m *Model) float64 { return micro(m.Queue.Sum) }),
 	number("nv_inference_compute_input_duration_us", Counter, "Cumulative compute input duration in microseconds (does not include cached requests)", func(m *Model) float64 { return micro(m.Input.Sum) }),

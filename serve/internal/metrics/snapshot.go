@@ -12,7 +12,7 @@ func Of(c *core.Core) *Snapshot {
 	s := &Snapshot{Ready: c.Ready() == nil}
 	counted := c.Statistics("")
 	for _, e := range c.Index() {
-		m := Model{Name: e.Model, Version: e.Version, Ready: e.State == core.Serving, Refused: e.State == core.Serving && e.Reason != "", Reloads: e.Reloads, Refusals: e.Refused}
+		m := Model{Name: e.Model, Version: e.Version, Ready: e.State == core.Serving, Refused: e.Rejected, Reloads: e.Reloads, Refusals: e.Refused}
 		for i := range counted {
 			if counted[i].Model == e.Model && counted[i].Version == e.Version {
 				m.counted(&counted[i])
@@ -35,7 +35,8 @@ func (m *Model) counted(of *core.Statistics) {
 	}
 	m.Samples = of.Samples
 	m.Whole, m.Queue, m.Input, m.Compute, m.Output = seconds(&of.Latency), seconds(&of.Queue), seconds(&of.Decode), seconds(&of.Compute), seconds(&of.Encode)
-	m.Batch = samples(of)
+	m.Batch, m.Together = samples(of.Requests, of.Samples), samples(of.Batches, of.Computed)
+	m.Run, m.Padding = seconds(&of.Runs), of.Padding
 	m.InFlight, m.Computing, m.Waiting = of.InFlight, of.Computing, of.Waiting
 	m.MostComputing, m.MostWaiting = of.Limits.Computing, of.Limits.Waiting
 	m.Received, m.Sent = of.Received, of.Sent
@@ -60,14 +61,14 @@ func seconds(of *core.Histogram) Histogram {
 	return h
 }
 
-// samples returns the sizes of requests, in buckets of powers of two.
-func samples(of *core.Statistics) Histogram {
-	h := Histogram{Sum: float64(of.Samples)}
+// samples returns numbers of samples in buckets of powers of two, of sum samples in all.
+func samples(of []core.Batch, sum uint64) Histogram {
+	h := Histogram{Sum: float64(sum)}
 	for most := 1; most <= 1024; most *= 2 {
 		h.Bounds = append(h.Bounds, float64(most))
 	}
 	h.Counts = make([]uint64, len(h.Bounds)+1)
-	for _, b := range of.Batches {
+	for _, b := range of {
 		i := 0
 		for i < len(h.Bounds) && float64(b.Samples) > h.Bounds[i] {
 			i++

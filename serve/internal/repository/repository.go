@@ -21,6 +21,8 @@ type Server interface {
 	Unload(name, version string) error
 	// Refuse notes why what should have become a version of a model could not.
 	Refuse(name, version string, reason error)
+	// Forget drops what was noted of a version that does not serve: its files are gone.
+	Forget(name, version string)
 }
 
 // Root is a file or folder with models.
@@ -65,11 +67,15 @@ func New(server Server, o Options) *Repository {
 	return &Repository{options: o, server: server, models: map[key]*state{}}
 }
 
-// Models lists what there is on disk.
-func (r *Repository) Models() ([]Found, error) {
-	var all []Found
+// Models lists what there is on disk and is to serve.
+func (r *Repository) Models() ([]Found, error) { return r.scan(false) }
+
+// scan lists what there is on disk, in all versions or in those that are to serve.
+func (r *Repository) scan(all bool) ([]Found, error) {
+	var out []Found
 	from := map[string]int{} // roots by name
 	for i, root := range r.options.Roots {
+		root.All = root.All || all
 		found, err := Scan(root)
 		if err != nil {
 			return nil, err
@@ -79,29 +85,38 @@ func (r *Repository) Models() ([]Found, error) {
 				return nil, fmt.Errorf("the model %q is there twice: in %s and in %s; rename one", f.Name, r.options.Roots[before].Path, root.Path)
 			}
 			from[f.Name], f.Root = i, i
-			all = append(all, f)
+			out = append(out, f)
 		}
 	}
-	return all, nil
+	return out, nil
 }
 
-// Names lists the models that there are on disk.
-func (r *Repository) Names() (names []string, err error) {
-	all, err := r.Models()
+// Versions lists the versions of which there are files, by model.
+func (r *Repository) Versions() (map[string][]string, error) {
+	all, err := r.scan(true)
+	versions := map[string][]string{}
 	for _, f := range all {
-		names = append(names, f.Name)
+		versions[f.Name] = append(versions[f.Name], f.Version)
 	}
-	slices.Sort(names)
-	return slices.Compact(names), err
+	return versions, err
 }
 
-// LoadAll loads every model, and returns the errors of all that can not be.
+// LoadAll loads every model, and returns the errors of all that can not be. It is for servers that end with them: the log does not say them again.
 func (r *Repository) LoadAll(ctx context.Context) error {
 	all, err := r.Models()
 	if err != nil {
 		return err
 	}
 	return r.loadThese(ctx, all)
+}
+
+// LoadNamed is LoadAll of those models of these names that there are.
+func (r *Repository) LoadNamed(ctx context.Context, names []string) error {
+	all, err := r.Models()
+	if err != nil {
+		return err
+	}
+	return r.loadThese(ctx, slices.DeleteFunc(all, func(f Found) bool { return !slices.Contains(names, f.Name) }))
 }
 
 func (r *Repository) loadThese(ctx context.Context, all []Found) error {
@@ -120,11 +135,40 @@ func (r *Repository) Load(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(f Found) bool { return f.Name != name })
-	if len(all) == 0 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	there, found := map[key]bool{}, false
+	var errs []error
+	for _, f := range all {
+		if f.Name == name {
+			there[key{name, f.Version}], found = true, true
+			errs = append(errs, r.loadAgain(ctx, f))
+		}
+	}
+	for k, s := range r.models {
+		switch {
+		case k.name != name || there[k]:
+		case !s.serving: // it was refused, and went
+			delete(r.models, k)
+			r.server.Forget(name, k.version)
+		case found && errors.Join(errs...) == nil: // all versions serve, of those that there are
+			delete(r.models, k)
+			errs = append(errs, r.server.Unload(name, k.version))
+		}
+	}
+	if !found {
 		return oip.Errorf(oip.NotFound, "failed to load '%s': there is no such model in the repository", name)
 	}
-	return r.loadThese(ctx, all)
+	return errors.Join(errs...)
+}
+
+// loadAgain is load of a server that goes on if that fails: the log says why.
+func (r *Repository) loadAgain(ctx context.Context, f Found) error {
+	err := r.load(ctx, f)
+	if err != nil && ctx.Err() == nil {
+		r.options.Log.Error("model refused", "model", f.Name, "version", f.Version, "serving", r.state(&f).serving, "reason", errors.Unwrap(err))
+	}
+	return err
 }
 
 // Unload takes a model out of the server, until Load.
@@ -171,7 +215,6 @@ func (r *Repository) load(ctx context.Context, f Found) error {
 			s.stamp = "" // it was not the model's fault
 			return err
 		}
-		r.options.Log.Error("model refused", "model", f.Name, "version", f.Version, "serving", s.serving, "reason", err)
 		return fmt.Errorf("model %q: %w", f.Name, err)
 	}
 	s.serving = true
@@ -245,7 +288,7 @@ func (r *Repository) look(ctx context.Context) error {
 		if !steady || s.stamp == f.stamp || s.held || ctx.Err() != nil {
 			continue
 		}
-		_ = r.load(ctx, f) // logged
+		_ = r.loadAgain(ctx, f) // logged
 	}
 	for k, s := range r.models {
 		switch {
@@ -256,6 +299,7 @@ func (r *Repository) look(ctx context.Context) error {
 		default:
 			delete(r.models, k)
 			if !s.serving {
+				r.server.Forget(k.name, k.version)
 				continue
 			}
 			r.options.Log.Info("model unloaded: its files are gone", "model", k.name, "version", k.version)

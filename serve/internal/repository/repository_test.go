@@ -79,6 +79,8 @@ type server struct {
 	serving map[string]string // name: what is in the model's file
 	refused map[string]string
 	closed  []string
+
+	forgotten []string
 }
 
 func (s *server) Load(ctx context.Context, m oip.Model, version string) error {
@@ -97,6 +99,8 @@ func (s *server) Unload(name, version string) error {
 }
 
 func (s *server) Refuse(name, version string, reason error) { s.refused[name+version] = reason.Error() }
+
+func (s *server) Forget(name, version string) { s.forgotten = append(s.forgotten, name+version) }
 
 // model is what is in a file.
 type model struct {
@@ -156,6 +160,7 @@ func TestChanges(t *testing.T) {
 		{func() { write(t, filepath.Join(dir, "b", "1", "m.popef"), "b1") }, "a1=longer", "a1=longer b1=b1", ""},
 		{func() { write(t, filepath.Join(dir, "b", "2", "m.popef"), "b2") }, "a1=longer b1=b1", "a1=longer b2=b2", ""},
 		{func() { write(t, filepath.Join(dir, "b", "3", "m.popef"), "half of it") }, "a1=longer b2=b2", "a1=longer b2=b2", "b3=unexpected end of file"},
+		{func() { require.NoError(t, os.RemoveAll(filepath.Join(dir, "b", "3"))) }, "a1=longer b2=b2", "a1=longer b2=b2", ""},
 		{func() { write(t, filepath.Join(dir, "b", "3", "m.popef"), "whole") }, "a1=longer b2=b2", "a1=longer b3=whole", ""},
 		{func() { require.NoError(t, os.RemoveAll(filepath.Join(dir, "b", "3"))) }, "a1=longer b3=whole", "a1=longer b2=b2", ""},
 		{func() { write(t, a, "breaking change") }, "a1=longer b2=b2", "a1=longer b2=b2", "a1=its contract is another"},
@@ -179,6 +184,7 @@ func TestChanges(t *testing.T) {
 		require.Equal(t, c.refused, text(s.refused), "step %d", i)
 	}
 	require.Equal(t, []string{"breaking change", "moving"}, s.closed)
+	require.Equal(t, []string{"b3"}, s.forgotten, "of those that were refused and are gone")
 	before := s.serving["a1"]
 	for range 3 {
 		require.NoError(t, r.look(ctx))
@@ -213,6 +219,45 @@ func TestExplicit(t *testing.T) {
 	require.Empty(t, s.serving, "what was unloaded stays so")
 	require.NoError(t, r.Load(ctx, "a"))
 	require.Equal(t, "a1=one", text(s.serving))
+
+	b := filepath.Join(dir, "b.popef")
+	write(t, b, "half of it")
+	require.EqualError(t, r.Load(ctx, "b"), `model "b": unexpected end of file`)
+	require.Equal(t, "b1=unexpected end of file", text(s.refused))
+	require.NoError(t, os.Remove(b))
+	require.ErrorContains(t, r.Load(ctx, "b"), "there is no such model")
+	require.Equal(t, []string{"b1"}, s.forgotten)
+}
+
+// TestLoadNamed loads what is named. Versions of a model that serves all of them go with their files once it is loaded again.
+func TestLoadNamed(t *testing.T) {
+	dir := t.TempDir()
+	r, s := start(t, dir)
+	ctx := context.Background()
+	for _, v := range []string{"1", "2"} {
+		write(t, filepath.Join(dir, ".more", "all", v, "m.popef"), "v"+v)
+		write(t, filepath.Join(dir, "new", v, "m.popef"), "v"+v)
+	}
+	write(t, filepath.Join(dir, "a.popef"), "one")
+	require.NoError(t, r.LoadNamed(ctx, nil))
+	require.Empty(t, s.serving)
+	require.NoError(t, r.LoadNamed(ctx, []string{"all", "none"}))
+	require.Equal(t, "all1=v1 all2=v2", text(s.serving))
+	versions, err := r.Versions()
+	require.NoError(t, err)
+	require.Equal(t, map[string][]string{"a": {"1"}, "all": {"1", "2"}, "new": {"1", "2"}}, versions)
+
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, ".more", "all", "1")))
+	require.NoError(t, r.Load(ctx, "all"))
+	require.Equal(t, "all2=v2", text(s.serving))
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, ".more", "all")))
+	require.ErrorContains(t, r.Load(ctx, "all"), "failed to load 'all'")
+	require.Equal(t, "all2=v2", text(s.serving), "it serves until it is unloaded")
+	require.NoError(t, r.Load(ctx, "new"))
+	require.Equal(t, "all2=v2 new2=v2", text(s.serving))
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "new", "2")))
+	require.NoError(t, r.Load(ctx, "new"))
+	require.Equal(t, "all2=v2 new1=v1", text(s.serving))
 }
 
 // TestWatch sees a change without being asked, and ends with its context.

@@ -25,8 +25,8 @@ type paced struct {
 	until    int64 // how much may be received before the deadline moves
 }
 
-// hurry gives the body of a request, which may be to no model at all, the grace in which it has to come. Only the end of one that was read whole takes
-// it away: what a failed request left of its body is read by net/http, which would wait for it without end.
+// hurry gives the body of a request, which may be to no model at all, the grace in which it has to come. Only the end of one that was read whole ends
+// it: what a failed request left of its body is read by net/http, which would wait for it without end.
 func (h *handler) hurry(q *request) {
 	if conn, ok := q.w.(interface{ SetReadDeadline(time.Time) error }); ok && q.r.ContentLength != 0 {
 		_ = conn.SetReadDeadline(time.Now().Add(h.options.Grace)) // if it fails the connection is gone
@@ -64,13 +64,11 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// end closes a body that was read whole, so that net/http need not look for its end, and then takes the deadline away: net/http goes on reading, to see
-// whether the client is still there. What follows a body's compressed data has to come before the deadline too: that it did not is an error.
+// end closes a body that was read whole, so that net/http need not look for its end. The deadline is over with it: net/http takes it away as it begins
+// to look whether the client is still there, and that of a stream of HTTP/2 is for its body alone. What follows a body's compressed data has to come
+// before the deadline too: that it did not is an error.
 func (p *paced) end() error {
 	err := p.body.Close()
-	if p.conn != nil {
-		_ = p.conn.SetReadDeadline(time.Time{})
-	}
 	p.body = nil
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return &oip.Error{Code: errBody.Code, Text: errBody.Text, Cause: err}

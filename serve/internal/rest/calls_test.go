@@ -84,7 +84,7 @@ func TestRepository(t *testing.T) {
 		{"index", `{"a":"` + string(make([]byte, maxCommand)) + `"}`, 413, "more than 65536 bytes"},
 		{"models/none/load", "", 404, "there is no model none"},
 		{"models/secret/load", "", 500, "model 'secret' failed"},
-		{"models/simple/load", `{"parameters":{"config":"{}"}}`, 501, "parameter 'config'"},
+		{"models/simple/load", `{"parameters":{"config":"{}"}}`, 501, "failed to load 'simple': parameter 'config' is not supported"},
 		{"models/simple/load", `{"parameters":{"file:1/model.popef":"AAAA"}}`, 501, "file:1/model.popef"},
 		{"models/..%2f..%2fetc/load", "", 404, "nothing at this path"},
 	} {
@@ -141,4 +141,39 @@ func TestBusy(t *testing.T) {
 	require.Equal(t, 503, w.Code)
 	require.Equal(t, "2", w.Header().Get("Retry-After"))
 	require.Equal(t, `{"error":"full","code":"RESOURCE_EXHAUSTED"}`, w.Body.String())
+}
+
+// TestLacking: calls of extensions that this server does not have are refused as such, whatever their method; their metadata does not name them.
+func TestLacking(t *testing.T) {
+	h := served(t, Options{}, testmodel.Simple())
+	for path, text := range map[string]string{
+		"/v2/systemsharedmemory/status": "shares no memory", "/v2/systemsharedmemory/region/a/register": "shares no memory", "/v2/systemsharedmemory/unregister": "shares no memory",
+		"/v2/cudasharedmemory/status": "shares no memory", "/v2/cudasharedmemory/region/a/unregister": "shares no memory", "/v2/xpusharedmemory/status": "shares no memory",
+		"/v2/trace/setting": "traces are set up where it starts", "/v2/models/simple/trace/setting": "traces are set up where it starts", "/v2/logging": "log is set up where it starts",
+		"/v2/models/simple/generate": "send a request to infer", "/v2/models/simple/versions/1/generate_stream": "send a request to infer",
+	} {
+		for _, method := range []string{"GET", "POST"} {
+			w := ask(h, method, path, "{}")
+			require.Equal(t, 501, w.Code, "%s %s: %s", method, path, w.Body)
+			require.Contains(t, w.Body.String(), text)
+			require.Contains(t, w.Body.String(), `"code":"UNIMPLEMENTED"`)
+		}
+	}
+	for _, path := range []string{"/v2/trac", "/v2/models/trace/setting", "/v2/models/generate", "/v3/logging"} {
+		require.Equal(t, 404, ask(h, "GET", path, "").Code, path)
+	}
+}
+
+// TestEscapes: a client may escape what needs none in a name; an escaped / makes no path of it.
+func TestEscapes(t *testing.T) {
+	m := testmodel.Simple()
+	m.Described.Name = "team:simple@2+x"
+	h := served(t, Options{}, m)
+	for _, name := range []string{"team:simple@2+x", "team%3Asimple%402%2Bx", "%74eam:simple@2+x"} {
+		w := ask(h, "GET", "/v2/models/"+name, "")
+		require.Equal(t, 200, w.Code, "%s: %s", name, w.Body)
+	}
+	for _, path := range []string{"/v2/models%2Fteam:simple@2+x", "/v2/models/team:simple@2+x%2Fready", "/v2/models/x%2F..%2Fteam:simple@2+x", "/v2/models/%2e%2e/models/team:simple@2+x"} {
+		require.Equal(t, 404, ask(h, "GET", path, "").Code, path)
+	}
 }

@@ -229,13 +229,13 @@ func TestCompression(t *testing.T) {
 func TestMetadata(t *testing.T) {
 	h := served(t, Options{Name: "triton", Version: "2.50"}, testmodel.Simple())
 	for path, want := range map[string]string{
-		"/v2":                          `{"name":"triton","version":"2.50","extensions":["binary_tensor_data","classification","model_configuration","statistics"]}`,
+		"/v2":                          `{"name":"triton","version":"2.50","extensions":["binary_tensor_data","classification","model_configuration","schedule_policy","statistics"]}`,
 		"/v2/health/live":              "",
 		"/v2/health/ready":             "",
 		"/v2/models/simple/ready":      "",
 		"/v2/models/simple":            `{"name":"simple","versions":["1"],"platform":"popef","inputs":[{"name":"INPUT0","datatype":"INT32","shape":[-1,16]},{"name":"INPUT1","datatype":"INT32","shape":[-1,16]}],"outputs":[{"name":"OUTPUT0","datatype":"INT32","shape":[-1,16]},{"name":"OUTPUT1","datatype":"INT32","shape":[-1,16]}]}`,
 		"/v2/models/simple/versions/1": `{"name":"simple","versions":["1"],"platform":"popef","inputs":[{"name":"INPUT0","datatype":"INT32","shape":[-1,16]},{"name":"INPUT1","datatype":"INT32","shape":[-1,16]}],"outputs":[{"name":"OUTPUT0","datatype":"INT32","shape":[-1,16]},{"name":"OUTPUT1","datatype":"INT32","shape":[-1,16]}]}`,
-		"/v2/models/simple/config":     `{"name":"simple","platform":"popef","backend":"popefgen","max_batch_size":8,"input":[{"name":"INPUT0","data_type":"TYPE_INT32","dims":[16]},{"name":"INPUT1","data_type":"TYPE_INT32","dims":[16]}],"output":[{"name":"OUTPUT0","data_type":"TYPE_INT32","dims":[16]},{"name":"OUTPUT1","data_type":"TYPE_INT32","dims":[16]}]}`,
+		"/v2/models/simple/config":     `{"name":"simple","platform":"popef","backend":"popefgen","max_batch_size":8,"input":[{"name":"INPUT0","data_type":"TYPE_INT32","format":"FORMAT_NONE","dims":[16]},{"name":"INPUT1","data_type":"TYPE_INT32","format":"FORMAT_NONE","dims":[16]}],"output":[{"name":"OUTPUT0","data_type":"TYPE_INT32","dims":[16]},{"name":"OUTPUT1","data_type":"TYPE_INT32","dims":[16]}]}`,
 	} {
 		w := ask(h, "GET", path, "")
 		require.Equal(t, 200, w.Code, path)

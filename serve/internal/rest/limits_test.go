@@ -3,6 +3,7 @@ package rest
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -176,19 +177,36 @@ func TestNothingAfterCompression(t *testing.T) {
 	require.Contains(t, string(answer), "at less than 65536 bytes a second")
 }
 
-// TestComputingIsNotReading: the deadline of a body does not end a request that computes for longer.
+// TestComputingIsNotReading: the deadline of a body does not end a request that computes for longer, as a model sees that ends with its context.
 func TestComputingIsNotReading(t *testing.T) {
 	m := testmodel.Identity(oip.FP32, 4, 10)
-	m.Compute = func(in, out [][]byte) { time.Sleep(400 * time.Millisecond) }
-	addr, _ := listening(t, served(t, Options{Grace: 100 * time.Millisecond}, m))
+	m.Before = func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(400 * time.Millisecond):
+			return nil
+		}
+	}
+	h := served(t, Options{Grace: 100 * time.Millisecond}, m)
 	text := `{"inputs":[{"name":"INPUT0","shape":[1,10],"datatype":"FP32","data":[1,2,3,4,5,6,7,8,9,10]}]}`
-	for range 2 { // on one connection
-		r, err := http.Post("http://"+addr+"/v2/models/identity_FP32/infer", "application/json", strings.NewReader(text))
-		require.NoError(t, err)
-		require.Equal(t, 200, r.StatusCode)
-		_, err = io.Copy(io.Discard, r.Body)
-		require.NoError(t, err)
-		r.Body.Close()
+	for protocol := 1; protocol <= 2; protocol++ {
+		s := httptest.NewUnstartedServer(h)
+		if s.EnableHTTP2 = protocol == 2; s.EnableHTTP2 {
+			s.StartTLS()
+		} else {
+			s.Start()
+		}
+		t.Cleanup(s.Close)
+		for range 2 { // on one connection
+			r, err := s.Client().Post(s.URL+"/v2/models/identity_FP32/infer", "application/json", strings.NewReader(text))
+			require.NoError(t, err)
+			require.Equal(t, protocol, r.ProtoMajor)
+			body, err := io.ReadAll(r.Body)
+			require.NoError(t, err)
+			require.Equal(t, 200, r.StatusCode, "HTTP/%d: %s", protocol, body)
+			r.Body.Close()
+		}
 	}
 }
 

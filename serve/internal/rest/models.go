@@ -4,22 +4,16 @@ import (
 	"net/http"
 
 	"github.com/popefgen/popefgen/serve/internal/core"
+	"github.com/popefgen/popefgen/serve/internal/wire"
 	"github.com/popefgen/popefgen/serve/oip"
 )
 
-// Extensions are those that the server's metadata names.
-var Extensions = []string{"binary_tensor_data", "classification", "model_configuration", "statistics"}
-
 func (h *handler) server(q *request) error {
-	e := Extensions
-	if h.options.Repository != nil {
-		e = append(e[:len(e):len(e)], "model_repository")
-	}
 	return h.json(q, struct {
 		Name       string   `json:"name"`
 		Version    string   `json:"version"`
 		Extensions []string `json:"extensions"`
-	}{h.options.Name, h.options.Version, e})
+	}{h.options.Name, h.options.Version, wire.Extensions(h.options.Repository != nil)})
 }
 
 // lookup finds the version that the path names.
@@ -78,19 +72,20 @@ func (h *handler) modelReady(q *request) error {
 // configured is how the configuration of a model describes a tensor: sizes without that of the samples, and its type by
 // another name.
 type configured struct {
-	Name string  `json:"name"`
-	Type string  `json:"data_type"`
-	Dims []int64 `json:"dims"`
+	Name   string  `json:"name"`
+	Type   string  `json:"data_type"`
+	Format string  `json:"format,omitempty"` // of inputs
+	Dims   []int64 `json:"dims"`
 }
 
-func configuredTensors(spec *oip.Spec, of []oip.Tensor) []configured {
+func configuredTensors(spec *oip.Spec, of []oip.Tensor, format func(dims []int64) string) []configured {
 	all := make([]configured, len(of))
 	for i := range of {
 		dims := of[i].Shape
 		if spec.Samples > 0 && len(dims) > 0 {
 			dims = dims[1:]
 		}
-		all[i] = configured{of[i].Name, "TYPE_" + of[i].Type.String(), append([]int64{}, dims...)}
+		all[i] = configured{of[i].Name, "TYPE_" + of[i].Type.String(), format(dims), append([]int64{}, dims...)}
 	}
 	return all
 }
@@ -108,5 +103,5 @@ func (h *handler) config(q *request) error {
 		MaxBatchSize int          `json:"max_batch_size"`
 		Input        []configured `json:"input"`
 		Output       []configured `json:"output"`
-	}{v.Spec.Name, Platform, "popefgen", v.Spec.Samples, configuredTensors(v.Spec, v.Spec.Inputs), configuredTensors(v.Spec, v.Spec.Outputs)})
+	}{v.Spec.Name, Platform, "popefgen", v.Spec.Samples, configuredTensors(v.Spec, v.Spec.Inputs, wire.Format), configuredTensors(v.Spec, v.Spec.Outputs, func([]int64) string { return "" })})
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"strings"
+	"maps"
+	"slices"
 
 	"github.com/popefgen/popefgen/serve/internal/core"
+	"github.com/popefgen/popefgen/serve/internal/wire"
 	"github.com/popefgen/popefgen/serve/oip"
 )
 
@@ -60,30 +62,28 @@ func (h *handler) index(q *request) error {
 	return h.json(q, all)
 }
 
-// repository returns what loads and unloads, and refuses parameters of the call that would change what is loaded.
-func (h *handler) repository(q *request) (Repository, error) {
+// repository returns what loads and unloads, and the names of the call's parameters.
+func (h *handler) repository(q *request) (Repository, []string, error) {
 	r := h.options.Repository
 	if r == nil {
-		return nil, oip.Errorf(oip.PermissionDenied, "this server loads and unloads no models for clients")
+		return nil, nil, oip.Errorf(oip.PermissionDenied, "this server loads and unloads no models for clients")
 	}
 	var ask struct {
 		Parameters map[string]json.RawMessage `json:"parameters"`
 	}
 	if err := h.command(q, &ask); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for name := range ask.Parameters {
-		if name == "config" || strings.HasPrefix(name, "file:") {
-			return nil, oip.Errorf(oip.Unimplemented, "parameter '%s': models are served as they are in their folder, and clients can not change that", clip(name))
-		}
-	}
-	return r, nil
+	return r, slices.Sorted(maps.Keys(ask.Parameters)), nil
 }
 
 func (h *handler) load(q *request) error {
-	r, err := h.repository(q)
+	r, parameters, err := h.repository(q)
 	if err != nil {
 		return err
+	}
+	if len(parameters) > 0 {
+		return wire.LoadParameter(q.model, parameters[0])
 	}
 	if err := r.Load(q.r.Context(), q.model); err != nil {
 		return core.Failure(q.model, err)
@@ -93,7 +93,7 @@ func (h *handler) load(q *request) error {
 }
 
 func (h *handler) unload(q *request) error {
-	r, err := h.repository(q)
+	r, _, err := h.repository(q) // unload_dependents: no model depends on another one
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/popefgen/popefgen/serve/access"
 	"github.com/popefgen/popefgen/serve/internal/core"
+	"github.com/popefgen/popefgen/serve/internal/wire"
 	"github.com/popefgen/popefgen/serve/oip"
 )
 
@@ -106,6 +107,25 @@ func calls() []route {
 
 func path(s string) []string { return strings.Split(s, "/") }
 
+// lacking returns the extension of Triton that a path is of, if it is one that this server does not have.
+func lacking(parts []string) (wire.Extension, bool) {
+	if len(parts) < 2 || parts[0] != "v2" {
+		return 0, false
+	}
+	last := parts[len(parts)-1]
+	switch ofModel := parts[1] == "models"; {
+	case strings.HasSuffix(parts[1], "sharedmemory"):
+		return wire.SharedMemory, true
+	case parts[1] == "trace", ofModel && len(parts) == 5 && parts[3] == "trace":
+		return wire.Trace, true
+	case parts[1] == "logging":
+		return wire.Logging, true
+	case ofModel && len(parts) > 3 && (last == "generate" || last == "generate_stream"):
+		return wire.Generate, true
+	}
+	return 0, false
+}
+
 // matches reports whether the parts of a path are those of the route, and what stands for the names.
 func (t *route) matches(parts []string) (model, version string, ok bool) {
 	if len(parts) != len(t.path) {
@@ -145,7 +165,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		part, rest, more = strings.Cut(rest, "/")
 		parts = append(parts, part)
 	}
-	if more || r.URL.RawPath != "" { // escapes where none are needed: a name that tries to be a path
+	if more || strings.Count(r.URL.RawPath, "/") != strings.Count(r.URL.Path, "/") && r.URL.RawPath != "" { // a name that tries to be a path, by an escaped /
 		parts = nil
 	}
 	var allowed string
@@ -168,6 +188,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if allowed != "" {
 		w.Header().Set("Allow", allowed)
 		h.failStatus(q, oip.Errorf(oip.InvalidArgument, "method %s is not allowed here, expected %s", clip(r.Method), allowed), http.StatusMethodNotAllowed)
+		return
+	}
+	if e, ok := lacking(parts); ok {
+		h.fail(q, wire.Lacking(e))
 		return
 	}
 	h.fail(q, oip.Errorf(oip.NotFound, "there is nothing at this path; /v2/openapi.json describes what there is"))

@@ -42,7 +42,7 @@ type batchStatistics struct {
 }
 
 func statisticsOf(s *core.Statistics) modelStatistics {
-	m := modelStatistics{Name: s.Model, Version: s.Version, InferenceCount: s.Samples, ExecutionCount: s.Compute.Count, BatchStats: []batchStatistics{}}
+	m := modelStatistics{Name: s.Model, Version: s.Version, InferenceCount: s.Samples, ExecutionCount: s.Runs.Count, BatchStats: []batchStatistics{}}
 	if s.Last != (time.Time{}) {
 		m.LastInference = s.Last.UnixMilli()
 	}

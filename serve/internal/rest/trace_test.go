@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/serve/internal/core"
 	"github.com/popefgen/popefgen/serve/internal/testmodel"
 )
@@ -19,6 +20,9 @@ func (*tracing) Begin(ctx context.Context, _ *core.Version, _ *core.Call) contex
 func (s *tracing) End(_ context.Context, _ *core.Version, c *core.Call, _ error) {
 	s.seen = append(s.seen, [2]string{c.Traceparent, c.Tracestate})
 }
+
+func (*tracing) Mark(context.Context) any             { return nil }
+func (*tracing) Ran(*core.Version, rt.Run, []any) any { return nil }
 
 // TestTraceHeaders: a call has the headers of traces if somebody wants to know, also one that can not be read, and the next one has its own.
 func TestTraceHeaders(t *testing.T) {

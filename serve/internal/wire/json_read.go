@@ -517,22 +517,25 @@ func (d *Reader) tensors(s Sink, binary bool) error {
 		if err != nil {
 			return err
 		}
-		if err := d.fill(dst[:p.size]); err != nil {
-			return err
+		err = d.fill(dst[:p.size])
+		if p.bool && err != nil {
+			clear(dst[:p.size]) // half of it is there, of whatever bytes
+		} else if p.bool {
+			err = bools(dst[:p.size])
 		}
-		if p.bool {
-			if err := Bools(dst[:p.size]); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	return d.finish()
 }
 
-// Bools checks bytes of the type BOOL: a program may read no others as a truth value.
-func Bools(data []byte) error {
+// bools checks bytes of the type BOOL. If one is neither 0 nor 1 all become 0: they may be the memory of a Go program's bools, which no
+// other byte may be, also of one that does not look at the error.
+func bools(data []byte) error {
 	for i, b := range data {
 		if b > 1 {
+			clear(data)
 			return oip.Errorf(oip.InvalidArgument, "element %d of a tensor of the type BOOL is %d, expected 0 or 1", i, b)
 		}
 	}
@@ -583,7 +586,7 @@ func (d *Reader) Raw(r *Request, mem oip.Call, size int64) error {
 		return err
 	}
 	if t.Type == oip.Bool {
-		if err := Bools(dst[:bytes]); err != nil {
+		if err := bools(dst[:bytes]); err != nil {
 			return err
 		}
 	}

@@ -236,13 +236,14 @@ func appendContents(b []byte, t oip.DataType, data []byte) []byte {
 	return b
 }
 
-// checkBools returns an error if a byte of the elements of a BOOL is neither 0 nor 1, which no bool of Go may be.
+// checkBools returns an error if a byte of the elements of a BOOL is neither 0 nor 1, which no bool of Go may be; all are 0 then.
 func checkBools(t tensorOf, data []byte) error {
 	if t.Type != oip.Bool {
 		return nil
 	}
 	for i, b := range data {
 		if b > 1 {
+			clear(data)
 			return t.wrong("has the byte %d as element %d, expected 0 or 1 for BOOL", b, i)
 		}
 	}

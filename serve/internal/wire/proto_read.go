@@ -14,9 +14,8 @@ import (
 type Proto struct {
 	Name    []byte // of the model; valid as long as the segments are
 	Version []byte
-	// Raw reports, after Request, whether the inputs came as raw_input_contents.
-	Raw bool
 
+	rawOut     bool // outputs are to be raw
 	id         []byte
 	parameters []cursor
 	tensors    []cursor // inputs of a request, outputs of an answer
@@ -103,10 +102,15 @@ func (p *Proto) Request(r *Request, mem oip.Call) error {
 		return err
 	}
 	raw := len(p.raw) > 0 || len(p.tensors) == 0
+	var uneven error // said once it is known that no input has contents, which is the likelier mistake
 	if raw && len(p.raw) != len(p.tensors) {
-		return oip.Errorf(oip.InvalidArgument, "request for model '%s' has %d inputs and %d raw_input_contents, expected as many", r.spec.Name, len(p.tensors), len(p.raw))
+		uneven = oip.Errorf(oip.InvalidArgument, "request for model '%s' has %d inputs and %d raw_input_contents, expected as many", r.spec.Name, len(p.tensors), len(p.raw))
+		if len(p.tensors) == 0 {
+			return uneven
+		}
 	}
-	p.Raw = raw
+	// Clients that write contents read raw outputs: those of Triton do, whose server answers in no other way.
+	p.rawOut = true
 	for i := range p.parameters {
 		if err := p.requestParameter(r, p.parameters[i]); err != nil {
 			return err
@@ -121,6 +125,12 @@ func (p *Proto) Request(r *Request, mem oip.Call) error {
 			return err
 		}
 		t := tensorOf{"input", r.spec.Name, &r.spec.Inputs[index]}
+		if raw && len(p.pieces) > 0 {
+			return oip.Errorf(oip.InvalidArgument, "contents field must not be specified when using raw_input_contents for '%s' for model '%s'", t.Name, t.model)
+		}
+		if uneven != nil {
+			return uneven
+		}
 		if err := p.check(t, i, raw, size); err != nil {
 			return err
 		}
@@ -137,7 +147,7 @@ func (p *Proto) Request(r *Request, mem oip.Call) error {
 			return err
 		}
 	}
-	r.Binary = p.Raw
+	r.Binary = p.rawOut
 	return r.Done()
 }
 
@@ -216,7 +226,7 @@ func (p *Proto) output(c cursor, r *Request) error {
 					return err
 				case "binary_data":
 					b, err := v.bool(key)
-					p.Raw = b
+					p.rawOut = b
 					return err
 				}
 				return r.Refuse(key)
@@ -248,7 +258,7 @@ func (p *Proto) requestParameter(r *Request, c cursor) error {
 			return err
 		case "binary_data_output":
 			b, err := v.bool(key)
-			p.Raw = b
+			p.rawOut = b
 			return err
 		case agree.Parameter:
 			s, err := v.string(key)

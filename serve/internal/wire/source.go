@@ -8,7 +8,7 @@ import (
 	"github.com/popefgen/popefgen/serve/oip"
 )
 
-// bufferSize is what a Reader reads at a time: more than the longest string and the longest number together, so
+// bufferSize is what a Reader reads at a time, once it has read enough: more than the longest string and the longest number together, so
 // that each stands in the buffer whole. What is not text goes around the buffer, into the tensor.
 const bufferSize = 16 << 10
 
@@ -56,7 +56,7 @@ type pending struct {
 // Reset begins another body of at most limit bytes.
 func (d *Reader) Reset(src io.Reader, limit int64) {
 	if d.buf == nil {
-		d.buf = make([]byte, bufferSize+1)
+		d.buf = make([]byte, enough+1)
 	}
 	d.src, d.limit, d.text = src, limit, -1
 	d.pos, d.end, d.have, d.base, d.mark = 0, 0, 0, 0, -1
@@ -70,16 +70,17 @@ func (d *Reader) Reset(src io.Reader, limit int64) {
 	}
 }
 
-// Peek reads what the buffer holds, or the whole body if it is smaller, and returns what stands in the way of it. Who asks for
+// enough is what Peek reads, and the buffer of a Reader that has read no longer text: a thousand clients that send nothing cost a thousand of them. It is less than what net/http has of a body when its header is read, so that who sends all at once costs no further
+// call of the system, and what comes past it goes where it belongs.
+const enough = 2 << 10
+
+// Peek reads the first 2 KiB, or the whole body if it is smaller, and returns what stands in the way of it. Who asks for
 // memory after that does not spend it on clients that send nothing.
 func (d *Reader) Peek() error {
-	for d.have < bufferSize && d.more() {
+	for d.have < enough && d.more() {
 	}
 	return d.err
 }
-
-// Buffered returns how many bytes Peek has read.
-func (d *Reader) Buffered() int { return d.have }
 
 // Received returns how many bytes of the body were read.
 func (d *Reader) Received() int64 { return d.base + int64(d.have) }
@@ -88,6 +89,9 @@ func (d *Reader) Received() int64 { return d.base + int64(d.have) }
 func (d *Reader) more() bool {
 	if d.done {
 		return false
+	}
+	if d.have == len(d.buf)-1 && len(d.buf) <= bufferSize { // the body is longer than what a client of whom little is known gets
+		d.buf = append(make([]byte, 0, bufferSize+1), d.buf...)[:bufferSize+1]
 	}
 	if d.pos > 0 {
 		if d.mark >= 0 {
@@ -99,7 +103,7 @@ func (d *Reader) more() bool {
 		d.end, d.have, d.pos = d.end-d.pos, d.have-d.pos, 0
 	}
 	for empty := 0; ; empty++ {
-		n, err := d.src.Read(d.buf[d.have:bufferSize])
+		n, err := d.src.Read(d.buf[d.have : len(d.buf)-1])
 		d.have += n
 		if d.base+int64(d.have) > d.limit {
 			err = oip.Errorf(oip.TooLarge, "%s body has more than %d bytes, which is what the largest %s needs", d.what, d.limit, d.what)

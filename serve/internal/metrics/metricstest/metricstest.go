@@ -18,6 +18,7 @@ func Example() *metrics.Snapshot {
 		m := metrics.Model{
 			Name: name, Version: version, Ready: name != "", Refused: true, Unread: next(), Samples: next(),
 			Whole: hist(0.001, 0.01), Queue: hist(0.001, 0.01), Input: hist(0.001), Compute: hist(0.001), Output: hist(0.001), Batch: hist(1, 2),
+			Run: hist(0.001), Together: hist(1, 2), Padding: next(),
 			InFlight: int(next()), Computing: int(next()), Waiting: int(next()), MostComputing: int(next()), MostWaiting: int(next()),
 			Received: next(), Sent: next(), Reloads: next(), Refusals: next(),
 		}
