@@ -108,10 +108,11 @@ type used struct{ nanoseconds, mallocs, bytes float64 }
 type server struct {
 	in   io.Writer
 	out  *bufio.Reader
+	addr string
 	conn []*grpc.ClientConn
 }
 
-func startChild(b *testing.B, kind string) *server {
+func startChild(b testing.TB, kind string) *server {
 	b.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), child+"="+kind)
@@ -125,8 +126,9 @@ func startChild(b *testing.B, kind string) *server {
 	s := &server{in: in, out: bufio.NewReader(out)}
 	addr, err := s.out.ReadString('\n')
 	require.NoError(b, err)
+	s.addr = strings.TrimSpace(addr)
 	for range 2 {
-		c, err := grpc.NewClient(strings.TrimSpace(addr), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec()), grpc.WaitForReady(true)))
+		c, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec()), grpc.WaitForReady(true)))
 		require.NoError(b, err)
 		b.Cleanup(func() { c.Close() })
 		s.conn = append(s.conn, c)

@@ -100,7 +100,7 @@ func slow(data []byte) (*read, error) {
 	if len(q.RawInputContents) > 0 && len(q.RawInputContents) != len(q.Inputs) {
 		return nil, errors.New("count")
 	}
-	raw := len(q.RawInputContents) > 0 || len(q.Inputs) == 0
+	raw := true
 	for key, v := range q.Parameters {
 		switch key {
 		case "timeout":

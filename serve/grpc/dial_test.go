@@ -145,6 +145,31 @@ func TestDialContents(t *testing.T) {
 	require.ErrorContains(t, c.Infer(t.Context(), spec, x), "has 0 outputs and 1 raw_output_contents")
 }
 
+// kept is a request of a typed client whose memory for the output stays what it is.
+type kept struct{ out []byte }
+
+func (x *kept) Given(int) ([]byte, []int64)               { return []byte{0}, []int64{1, 1} }
+func (x *kept) Take(i int, shape []int64) ([]byte, error) { return x.out, nil }
+
+// TestDialBools: bytes of an answer that are no bools do not stay in the caller's memory, which may be that of bools.
+func TestDialBools(t *testing.T) {
+	spec := testmodel.Identity(oip.Bool, 1, 1).Spec()
+	spec.Outputs[0].Shape, spec.Outputs[0].Max = []int64{3}, []int64{3}
+	for data, want := range map[string]string{"\x01\x00\x01": "\x01\x00\x01", "\x01\x02\x00": "\x00\x00\x00"} {
+		c := dial(t, theirs(t, func(*pb.ModelInferRequest) (*pb.ModelInferResponse, error) {
+			out := &pb.ModelInferResponse_InferOutputTensor{Name: "OUTPUT0", Datatype: "BOOL", Shape: []int64{3}}
+			return &pb.ModelInferResponse{Outputs: []*pb.ModelInferResponse_InferOutputTensor{out}, RawOutputContents: [][]byte{[]byte(data)}}, nil
+		}))
+		x := &kept{out: []byte{1, 1, 1}}
+		if err := c.Infer(t.Context(), spec, x); data == want {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "has the byte 2 as element 1, expected 0 or 1 for BOOL")
+		}
+		require.Equal(t, want, string(x.out))
+	}
+}
+
 // TestDialContract asks a server whose contract has more than the client needs, and one that breaks it.
 func TestDialContract(t *testing.T) {
 	text := func(fields ...string) string {

@@ -18,7 +18,7 @@ import (
 // scans reads the scans of digits of the example.
 func scans(t *testing.T) (all [][64]float32) {
 	t.Helper()
-	f, err := os.Open("../../generated_examples/digits/heldout.csv")
+	f, err := os.Open("../../generated_examples/digits/scans/heldout.csv")
 	require.NoError(t, err)
 	defer f.Close()
 	r := csv.NewReader(f)

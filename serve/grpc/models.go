@@ -2,11 +2,13 @@ package grpcserve
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/popefgen/popefgen/serve/access"
 	pb "github.com/popefgen/popefgen/serve/grpc/internal/inference"
 	"github.com/popefgen/popefgen/serve/internal/core"
+	"github.com/popefgen/popefgen/serve/internal/wire"
 	"github.com/popefgen/popefgen/serve/oip"
 )
 
@@ -51,7 +53,7 @@ func statistics(s *core.Statistics) *pb.ModelStatistics {
 		return &pb.StatisticDuration{Count: t.Count, Ns: uint64(t.Time)}
 	}
 	m := &pb.ModelStatistics{
-		Name: s.Model, Version: s.Version, InferenceCount: s.Samples, ExecutionCount: s.Compute.Count,
+		Name: s.Model, Version: s.Version, InferenceCount: s.Samples, ExecutionCount: s.Runs.Count,
 		InferenceStats: &pb.InferStatistics{
 			Success: duration(s.Latency.Total), Fail: duration(s.Failure), Queue: duration(s.Queue.Total),
 			ComputeInput: duration(s.Decode.Total), ComputeInfer: duration(s.Compute.Total), ComputeOutput: duration(s.Encode.Total),
@@ -95,8 +97,8 @@ func (s *service) repositoryModelLoad(ctx context.Context, q *pb.RepositoryModel
 	if err != nil {
 		return nil, err
 	}
-	for key := range q.GetParameters() {
-		return nil, oip.Errorf(oip.InvalidArgument, "parameter '%.64s' of loading model '%.64s': what a model is stands in its file and can not be given", key, q.GetModelName())
+	if all := slices.Sorted(maps.Keys(q.GetParameters())); len(all) > 0 {
+		return nil, wire.LoadParameter(q.GetModelName(), all[0])
 	}
 	return &pb.RepositoryModelLoadResponse{}, r.Load(ctx, q.GetModelName())
 }
@@ -107,13 +109,4 @@ func (s *service) repositoryModelUnload(ctx context.Context, q *pb.RepositoryMod
 		return nil, err
 	}
 	return &pb.RepositoryModelUnloadResponse{}, r.Unload(ctx, q.GetModelName())
-}
-
-// extensions are those of Triton that the server has.
-func (s *service) extensions() []string {
-	all := []string{"binary_tensor_data", "classification", "model_configuration", "statistics"}
-	if s.options.repository != nil {
-		all = append(all, "model_repository")
-	}
-	return slices.Clip(all)
 }

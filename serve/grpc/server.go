@@ -125,6 +125,7 @@ func (s *service) server() *grpc.Server {
 		grpc.MaxConcurrentStreams(o.streams),
 		grpc.NumStreamWorkers(o.workers),
 		grpc.ConnectionTimeout(handshake),
+		grpc.UnknownServiceHandler(unknown),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingAtMost, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: o.age, MaxConnectionAgeGrace: o.grace, Time: pingAfter}),
 	}

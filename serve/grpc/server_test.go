@@ -32,6 +32,12 @@ import (
 // running starts a server of models and returns its address and a function that stops it.
 func running(t testing.TB, models []oip.Model, opts ...Option) (addr string, stop func()) {
 	t.Helper()
+	_, addr, stop = runningServer(t, models, opts...)
+	return addr, stop
+}
+
+func runningServer(t testing.TB, models []oip.Model, opts ...Option) (srv *serve.Server, addr string, stop func()) {
+	t.Helper()
 	with := []serve.Option{serve.WithServerName("triton", "")}
 	for _, m := range models {
 		with = append(with, serve.WithModel(m))
@@ -49,7 +55,7 @@ func running(t testing.TB, models []oip.Model, opts ...Option) (addr string, sto
 		require.NoError(t, <-done)
 	})
 	t.Cleanup(stop)
-	return l.Addr().String(), stop
+	return srv, l.Addr().String(), stop
 }
 
 // plain returns a connection of a client that knows nothing of ours: protobuf's own codec.
@@ -120,7 +126,7 @@ func held(t oip.DataType, b []byte) *pb.InferTensorContents {
 }
 
 // TestTypes sends every data type raw and, where protobuf can, as contents, at several sizes, one of which needs
-// several frames of HTTP/2, and wants the same form with the same elements back.
+// several frames of HTTP/2, and wants the same elements back: raw, as clients of Triton read them, and as contents if the request says so.
 func TestTypes(t *testing.T) {
 	models := append(identities(), testmodel.Identity(oip.FP32, 4, 100_003))
 	models[len(models)-1].(*testmodel.Model).Described.Name = "large"
@@ -142,8 +148,12 @@ func TestTypes(t *testing.T) {
 			}
 			_, err = call[pb.ModelInferResponse](t, c, "ModelInfer", q)
 			require.Equal(t, codes.InvalidArgument, status.Code(err))
-			require.ErrorContains(t, err, fmt.Sprintf("input 'INPUT0' for model '%s' has contents, which must not be given beside raw bytes", spec.Name))
+			require.ErrorContains(t, err, fmt.Sprintf("contents field must not be specified when using raw_input_contents for 'INPUT0' for model '%s'", spec.Name))
 			q.RawInputContents = nil
+			a, err = call[pb.ModelInferResponse](t, c, "ModelInfer", q)
+			require.NoError(t, err, spec.Name)
+			require.True(t, proto.Equal(want, a), "%s: contents, %d samples: %v", spec.Name, samples+1, a)
+			q.Parameters = map[string]*pb.InferParameter{"binary_data_output": {ParameterChoice: &pb.InferParameter_BoolParam{}}}
 			want.Outputs[0].Contents, want.RawOutputContents = q.Inputs[0].Contents, nil
 			a, err = call[pb.ModelInferResponse](t, c, "ModelInfer", q)
 			require.NoError(t, err, spec.Name)
@@ -289,6 +299,10 @@ func TestRefusals(t *testing.T) {
 	}
 	few, _ := simple(1)
 	few.RawInputContents = few.RawInputContents[:1]
+	both, _ := simple(1)
+	both.RawInputContents = both.RawInputContents[:1]
+	both.Inputs[0].Contents = &pb.InferTensorContents{IntContents: make([]int32, 8)}
+	none := &pb.ModelInferRequest{ModelName: "simple", RawInputContents: [][]byte{{}}}
 	short, _ := simple(1)
 	short.RawInputContents[1] = short.RawInputContents[1][1:]
 	missing, _ := simple(1)
@@ -306,6 +320,8 @@ func TestRefusals(t *testing.T) {
 		err string
 	}{
 		{few, "has 2 inputs and 1 raw_input_contents"},
+		{both, "contents field must not be specified when using raw_input_contents for 'INPUT0' for model 'simple'"},
+		{none, "has 0 inputs and 1 raw_input_contents"},
 		{short, "input 'INPUT1' for model 'simple' has 63 raw bytes, expected 64 for [1,16] of INT32"},
 		{missing, "expected 2 inputs but got 1 inputs for model 'simple'. Input 'INPUT1' is missing"},
 		{twice, "input 'INPUT0' for model 'simple' is given twice"},
@@ -428,13 +444,54 @@ func TestRepository(t *testing.T) {
 	_, err = call[pb.RepositoryModelLoadResponse](t, c, "RepositoryModelLoad", &pb.RepositoryModelLoadRequest{ModelName: "../simple"})
 	require.Equal(t, codes.NotFound, status.Code(err))
 	_, err = call[pb.RepositoryModelLoadResponse](t, c, "RepositoryModelLoad", &pb.RepositoryModelLoadRequest{ModelName: "simple", Parameters: map[string]*pb.ModelRepositoryParameter{"config": {}}})
-	require.Equal(t, codes.InvalidArgument, status.Code(err))
+	require.Equal(t, codes.Unimplemented, status.Code(err))
+	require.ErrorContains(t, err, "failed to load 'simple': parameter 'config' is not supported")
 	_, err = call[pb.RepositoryModelUnloadResponse](t, c, "RepositoryModelUnload", &pb.RepositoryModelUnloadRequest{ModelName: "simple"})
 	require.NoError(t, err)
 	require.Equal(t, []string{"load simple", "unload simple"}, l.calls)
 	addr, _ = running(t, []oip.Model{testmodel.Simple()})
 	_, err = call[pb.RepositoryModelLoadResponse](t, plain(t, addr), "RepositoryModelLoad", &pb.RepositoryModelLoadRequest{ModelName: "simple"})
 	require.Equal(t, codes.Unimplemented, status.Code(err))
+}
+
+// TestUnloaded: a model that the server has, and that does not serve, is not ready, which is no error.
+func TestUnloaded(t *testing.T) {
+	srv, addr, _ := runningServer(t, []oip.Model{testmodel.Simple()})
+	c := plain(t, addr)
+	ready := func(name, version string) (bool, error) {
+		a, err := call[pb.ModelReadyResponse](t, c, "ModelReady", &pb.ModelReadyRequest{Name: name, Version: version})
+		return a.GetReady(), err
+	}
+	require.NoError(t, srv.Core().Unload("simple", ""))
+	for _, q := range [][2]string{{"simple", ""}, {"simple", "1"}} {
+		is, err := ready(q[0], q[1])
+		require.NoError(t, err, "%s", q)
+		require.False(t, is, "%s", q)
+	}
+	for _, q := range [][2]string{{"simple", "2"}, {"none", ""}} {
+		_, err := ready(q[0], q[1])
+		require.Equal(t, codes.NotFound, status.Code(err), "%s", q)
+	}
+	q, _ := simple(1)
+	_, err := call[pb.ModelInferResponse](t, c, "ModelInfer", q)
+	require.Equal(t, codes.NotFound, status.Code(err))
+}
+
+// TestLacking makes calls of Triton's protocol that this server does not have.
+func TestLacking(t *testing.T) {
+	addr, _ := running(t, []oip.Model{testmodel.Simple()})
+	c := plain(t, addr)
+	for method, text := range map[string]string{
+		"SystemSharedMemoryStatus": "shares no memory", "SystemSharedMemoryRegister": "shares no memory", "CudaSharedMemoryUnregister": "shares no memory",
+		"TraceSetting": "traces are set up where it starts", "LogSettings": "log is set up where it starts", "ModelTrain": "there is no call '/inference.GRPCInferenceService/ModelTrain' here",
+	} {
+		_, err := call[pb.ServerLiveResponse](t, c, method, &pb.ServerLiveRequest{})
+		require.Equal(t, codes.Unimplemented, status.Code(err), method)
+		require.ErrorContains(t, err, text, method)
+	}
+	err := c.Invoke(t.Context(), "/other.Service/TraceSetting", &pb.ServerLiveRequest{}, &pb.ServerLiveResponse{})
+	require.Equal(t, codes.Unimplemented, status.Code(err))
+	require.ErrorContains(t, err, "there is no call '/other.Service/TraceSetting' here")
 }
 
 // TestStatistics wants requests counted, those that failed too.

@@ -3,16 +3,21 @@ package grpcserve
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"github.com/popefgen/popefgen/serve/access"
 	"github.com/popefgen/popefgen/serve/grpc/internal/inference"
 	"github.com/popefgen/popefgen/serve/internal/core"
+	"github.com/popefgen/popefgen/serve/internal/wire"
 	"github.com/popefgen/popefgen/serve/oip"
 )
 
@@ -50,6 +55,24 @@ var description = grpc.ServiceDesc{
 	},
 	Streams:  []grpc.StreamDesc{{StreamName: "ModelStreamInfer", Handler: modelStreamInfer, ServerStreams: true, ClientStreams: true}},
 	Metadata: "inference.proto",
+}
+
+// lacking are calls of Triton's protocol that this server does not have, by how their names begin.
+var lacking = map[string]wire.Extension{
+	"SystemSharedMemory": wire.SharedMemory, "CudaSharedMemory": wire.SharedMemory, "XpuSharedMemory": wire.SharedMemory,
+	"TraceSetting": wire.Trace, "LogSettings": wire.Logging,
+}
+
+// unknown answers calls that there are not.
+func unknown(_ any, stream grpc.ServerStream) error {
+	name, _ := grpc.MethodFromServerStream(stream)
+	service, method, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
+	for prefix, e := range lacking {
+		if service == serviceName && strings.HasPrefix(method, prefix) {
+			return toStatus(wire.Lacking(e))
+		}
+	}
+	return status.Errorf(codes.Unimplemented, "there is no call '%.256s' here; reflection and inference.proto say what there is", name)
 }
 
 // unary returns the description of a call with protobuf's messages. A panic costs its request alone.
@@ -113,12 +136,16 @@ func (s *service) serverReady(ctx context.Context, _ *inference.ServerReadyReque
 }
 
 func (s *service) serverMetadata(ctx context.Context, _ *inference.ServerMetadataRequest) (*inference.ServerMetadataResponse, error) {
-	return &inference.ServerMetadataResponse{Name: s.name, Version: s.numbered, Extensions: s.extensions()}, s.allow(ctx, access.Metadata, "")
+	return &inference.ServerMetadataResponse{Name: s.name, Version: s.numbered, Extensions: wire.Extensions(s.options.repository != nil)}, s.allow(ctx, access.Metadata, "")
 }
 
 func (s *service) modelReady(ctx context.Context, q *inference.ModelReadyRequest) (*inference.ModelReadyResponse, error) {
 	v, err := s.version(ctx, access.Health, q.GetName(), q.GetVersion())
-	if err != nil {
+	var known *oip.Error
+	switch {
+	case errors.As(err, &known) && known.Code == oip.NotFound && s.core.Known(q.GetName(), q.GetVersion()):
+		return &inference.ModelReadyResponse{}, nil // such as one that was unloaded
+	case err != nil:
 		return nil, err
 	}
 	v.Release()
@@ -158,7 +185,7 @@ func (s *service) modelConfig(ctx context.Context, q *inference.ModelConfigReque
 	}
 	for i := range v.Spec.Inputs {
 		t := &v.Spec.Inputs[i]
-		c.Input = append(c.Input, &inference.ModelInput{Name: t.Name, DataType: configType(t.Type), Dims: dims(t)})
+		c.Input = append(c.Input, &inference.ModelInput{Name: t.Name, DataType: configType(t.Type), Format: inference.ModelInput_Format(inference.ModelInput_Format_value[wire.Format(dims(t))]), Dims: dims(t)})
 	}
 	for i := range v.Spec.Outputs {
 		t := &v.Spec.Outputs[i]

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/serve"
 	pb "github.com/popefgen/popefgen/serve/grpc/internal/inference"
 	"github.com/popefgen/popefgen/serve/internal/core"
@@ -28,6 +29,9 @@ func (s *tracing) End(_ context.Context, _ *core.Version, c *core.Call, _ error)
 	defer s.mu.Unlock()
 	s.seen = append(s.seen, [2]string{c.Traceparent, c.Tracestate})
 }
+
+func (*tracing) Mark(context.Context) any             { return nil }
+func (*tracing) Ran(*core.Version, rt.Run, []any) any { return nil }
 
 // TestTraceMetadata: a call has the metadata of traces if somebody wants to know, also one that can not be right, and the next one has its own.
 func TestTraceMetadata(t *testing.T) {

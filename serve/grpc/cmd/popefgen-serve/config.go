@@ -28,6 +28,8 @@ func flags() []cli.Flag {
 		&cli.BoolFlag{Name: "triton-metrics", Usage: "metrics by the names of Triton's too, nv_inference_*"},
 		&cli.StringFlag{Name: "server-name", Usage: "`NAME` in the metadata of the server; some clients want triton"},
 		&cli.StringFlag{Name: "control", Usage: "`WHO` loads models after the start: none, watch, which follows the files, or explicit: clients of the admin address", DefaultText: "none"},
+		&cli.BoolFlag{Name: "repository", Usage: "callers of REST and gRPC may load and unload models, as with --control explicit those of the admin address"},
+		&cli.StringSliceFlag{Name: "load-model", Usage: "`NAME` of a model that is loaded at the start although clients load them, * for all; none without it"},
 		&cli.DurationFlag{Name: "poll", Usage: "`TIME` between two looks at files that are watched", DefaultText: defaultPoll.String()},
 		&cli.StringFlag{Name: "versions", Usage: "`WHICH` versions of a folder's model serve: latest or all", DefaultText: "latest"},
 		&cli.IntFlag{Name: "replicas", Usage: "`N` requests computed at the same time, of each model; 0: one on each core"},
@@ -41,7 +43,7 @@ func flags() []cli.Flag {
 		&cli.IntFlag{Name: "waiting", Usage: "`N` requests that wait for each model; more are refused. -1: none wait", DefaultText: "4 times those that compute"},
 		&cli.DurationFlag{Name: "timeout", Usage: "`TIME` that a request may take if it does not say less", DefaultText: "1m0s"},
 		&cli.IntFlag{Name: "connections", Usage: "`N` connections of each address at the same time; others wait", DefaultText: "1024"},
-		&cli.IntFlag{Name: "streams", Usage: "`N` requests under way on one connection of gRPC", DefaultText: "128"},
+		&cli.IntFlag{Name: "streams", Usage: "`N` requests under way on one connection of HTTP/2", DefaultText: "128"},
 		&cli.Int64Flag{Name: "message", Usage: "`BYTES` of a message of gRPC at most", DefaultText: "what requests to the models of the start need"},
 		&cli.IntFlag{Name: "access-log", Usage: "a line for one of `N` requests that succeed, and for those that fail; 0: none"},
 		&cli.DurationFlag{Name: "drain-delay", Usage: "`TIME` to serve on, not ready, after SIGTERM"},
@@ -115,6 +117,8 @@ func configOf(c *cli.Context) (*serving.Config, error) {
 	for name, to := range map[string]*serving.Duration{"poll": &conf.Poll, "drain-delay": &conf.DrainDelay, "drain-limit": &conf.DrainLimit} {
 		set(name, func() { *to = serving.Duration(c.Duration(name)) })
 	}
+	set("repository", func() { conf.Repository = c.Bool("repository") })
+	set("load-model", func() { conf.LoadModel = c.StringSlice("load-model") })
 	set("triton-metrics", func() { conf.TritonMetrics = c.Bool("triton-metrics") })
 	set("replicas", func() { n := c.Int("replicas"); conf.Replicas = &n })
 	set("threads", func() { n := c.Int("threads"); conf.Threads = &n })

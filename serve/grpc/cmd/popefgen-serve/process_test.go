@@ -237,55 +237,6 @@ func TestReload(t *testing.T) {
 	require.NotContains(t, p.log(), "level=ERROR msg=\"model unloaded\"")
 }
 
-// TestExplicit has clients of the admin address load and unload models: what is not there is refused, and callers of the other
-// address may do neither.
-func TestExplicit(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "digits.popef")
-	write(t, path, compiled(t, "digits", false))
-	p := start(t, "--control", "explicit", "--admin", "127.0.0.1:0", "--triton-metrics", dir)
-	want, err := p.ask(http.DefaultClient)
-	require.NoError(t, err)
-	post := func(at, what string) (int, string) {
-		r, err := http.Post(at+"/v2/repository/"+what, "application/json", strings.NewReader("{}"))
-		require.NoError(t, err)
-		defer r.Body.Close()
-		text, err := io.ReadAll(r.Body)
-		require.NoError(t, err)
-		return r.StatusCode, string(text)
-	}
-	write(t, path, compiled(t, "digits", true))
-	status, _ := post(p.http, "models/digits/load")
-	require.NotEqual(t, http.StatusOK, status, "callers of models load none")
-	status, text := post(p.admin, "models/digits/load")
-	require.Equal(t, http.StatusOK, status, text)
-	got, err := p.ask(http.DefaultClient)
-	require.NoError(t, err)
-	require.NotEqual(t, want, got)
-	status, text = post(p.admin, "models/..%2fdigits/load")
-	require.NotEqual(t, http.StatusOK, status, text)
-	write(t, path, compiled(t, "diabetes", false))
-	status, text = post(p.admin, "models/digits/load")
-	require.NotEqual(t, http.StatusOK, status)
-	require.Contains(t, text, "would break callers")
-	status, text = post(p.admin, "index")
-	require.Equal(t, http.StatusOK, status)
-	require.Contains(t, text, "would break callers")
-	require.Contains(t, text, "READY")
-	r, err := http.Get(p.admin + "/metrics")
-	require.NoError(t, err)
-	defer r.Body.Close()
-	all, err := io.ReadAll(r.Body)
-	require.NoError(t, err)
-	require.Contains(t, string(all), "popefgen_")
-	require.Contains(t, string(all), "nv_inference_")
-	status, text = post(p.admin, "models/digits/unload")
-	require.Equal(t, http.StatusOK, status, text)
-	_, err = p.ask(http.DefaultClient)
-	require.Error(t, err)
-	p.stop(t)
-}
-
 // TestStop ends a server that callers ask all the time: it is not ready first, and answers all that was asked.
 func TestStop(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "digits.popef")
@@ -315,6 +266,18 @@ func TestStop(t *testing.T) {
 	require.Greater(t, asked.Load(), int64(10))
 	require.GreaterOrEqual(t, time.Since(begun), 500*time.Millisecond)
 	require.Zero(t, p.status("/v2/health/live"))
+}
+
+// TestRefusedAtStart: a server that can not open its model says why once, and ends.
+func TestRefusedAtStart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "half.popef")
+	write(t, path, compiled(t, "digits", false)[:1000])
+	out, err := command(t.Context(), "--http", "127.0.0.1:0", "--grpc", "", path).CombinedOutput()
+	var code *exec.ExitError
+	require.ErrorAs(t, err, &code)
+	require.Equal(t, exitError, code.ExitCode())
+	require.Equal(t, 1, strings.Count(string(out), "half.popef"), "%s", out)
+	require.Contains(t, string(out), `popefgen-serve: model "half": `)
 }
 
 // TestSecondSignal ends a server at once that would serve on for a minute.
@@ -387,6 +350,8 @@ func TestCheck(t *testing.T) {
 		"flags over that":   {conf: "serve: {models: [{path: good}]}", env: "POPEFGEN_SERVE_REPLICAS=-3", args: []string{"--replicas", "1"}, want: []string{"digits version 1"}},
 		"unknown key":       {conf: "serve: {htp: x}", code: 1, want: []string{"htp"}},
 		"unknown flag":      {args: []string{"--htp", "x"}, code: 2, want: []string{"flag provided but not defined: -htp", "hint:"}},
+		"nobody loads":      {args: []string{"--repository", "--control", "watch", "good"}, code: 1, want: []string{"repository: has clients load models"}},
+		"all that may come": {args: []string{"--repository", "--load-model", "other", "bad"}, code: 1, want: []string{`model "half"`, `model "text"`, `load-model: there is no model "other"`}},
 		"nothing":           {code: 1, want: []string{"models: there is nothing to serve"}},
 		"nothing in it":     {args: []string{"empty"}, code: 1, want: []string{"models: there is no model in these folders"}},
 		"some may come":     {args: []string{"--control", "watch", "empty"}},

@@ -68,7 +68,10 @@ func serveModels(ctx context.Context, conf *serving.Config, stderr io.Writer) er
 		opts = append(opts, serve.WithAdminListener(l))
 	}
 	loader := &loader{}
-	if conf.Control == "explicit" {
+	switch {
+	case conf.Repository:
+		opts = append(opts, serve.WithRepository(loader))
+	case conf.Explicit():
 		opts = append(opts, serve.WithAdminRepository(loader))
 	}
 	opts = append(opts, serve.WithMetrics(metrics.Handler(conf.TritonMetrics)))
@@ -78,14 +81,18 @@ func serveModels(ctx context.Context, conf *serving.Config, stderr io.Writer) er
 	}
 	models := newModels(conf, srv.Core(), log)
 	loader.Repository = models
-	if err := loadAll(ctx, conf, models); err != nil {
+	if err := loadFirst(ctx, conf, models); err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped before it began
 		}
 		return mistakesOf(err)
 	}
 	if l := listeners["grpc"]; l != nil {
-		if err := grpcserve.RegisterListener(srv, l, grpcOptions(conf, srv.Core())...); err != nil {
+		opts := grpcOptions(conf, srv.Core())
+		if conf.Repository {
+			opts = append(opts, grpcserve.WithRepository(loader))
+		}
+		if err := grpcserve.RegisterListener(srv, l, opts...); err != nil {
 			return err
 		}
 	}
@@ -93,7 +100,7 @@ func serveModels(ctx context.Context, conf *serving.Config, stderr io.Writer) er
 	for _, name := range slices.Sorted(maps.Keys(listeners)) {
 		log.Info("listening", "protocol", name, "address", listeners[name].Addr().String())
 	}
-	srv.Core().SetAvailable(models.Names)
+	srv.Core().SetAvailable(models.Versions)
 	if conf.Control == "watch" {
 		watching, stop := context.WithCancel(ctx)
 		defer stop()
@@ -110,7 +117,7 @@ func serveModels(ctx context.Context, conf *serving.Config, stderr io.Writer) er
 // read.
 func optionsOf(conf *serving.Config, log *slog.Logger) (opts []serve.Option, err error) {
 	var wrong []error
-	opts = append(opts, serve.WithDrain(time.Duration(conf.DrainDelay), cmp.Or(time.Duration(conf.DrainLimit), defaultLimit)))
+	opts = append(opts, serve.WithLog(log), serve.WithDrain(time.Duration(conf.DrainDelay), cmp.Or(time.Duration(conf.DrainLimit), defaultLimit)))
 	if t := conf.TLS; t != nil {
 		with := serve.WithTLS(serve.TLS{Certificate: t.Certificate, Key: t.Key, ClientCAs: t.ClientCAs, ClientsOptional: t.ClientsOptional})
 		if _, err := serve.New(with); err != nil {
@@ -130,6 +137,9 @@ func optionsOf(conf *serving.Config, log *slog.Logger) (opts []serve.Option, err
 	}
 	if conf.Connections != nil {
 		opts = append(opts, serve.WithConnections(*conf.Connections))
+	}
+	if conf.Streams != nil {
+		opts = append(opts, serve.WithStreams(*conf.Streams))
 	}
 	if conf.AccessLog > 0 {
 		opts = append(opts, serve.WithAccessLog(log, conf.AccessLog))
@@ -157,6 +167,29 @@ func allowed(a *serving.Auth, log *slog.Logger) (access.Func, error) {
 	return access.Any(ways...), nil
 }
 
+// loadFirst loads what is to serve from the start: all models, or those that are named if clients load them.
+func loadFirst(ctx context.Context, conf *serving.Config, models *repository.Repository) error {
+	if !conf.Explicit() || slices.Contains(conf.LoadModel, "*") {
+		return loadAll(ctx, conf, models)
+	}
+	return errors.Join(absent(conf, models), models.LoadNamed(ctx, conf.LoadModel))
+}
+
+// absent returns an error that names the models which are to be loaded at the start and are not there.
+func absent(conf *serving.Config, models *repository.Repository) error {
+	found, err := models.Models()
+	if err != nil {
+		return nil // who loads says it
+	}
+	var wrong []error
+	for _, name := range conf.LoadModel {
+		if name != "*" && !slices.ContainsFunc(found, func(f repository.Found) bool { return f.Name == name }) {
+			wrong = append(wrong, fmt.Errorf("load-model: there is no model %q in the files and folders that are served", name))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
 // loadAll loads all models. That there is none is a mistake, unless some may come later.
 func loadAll(ctx context.Context, conf *serving.Config, models *repository.Repository) error {
 	if err := models.LoadAll(ctx); err != nil {
@@ -170,7 +203,7 @@ func loadAll(ctx context.Context, conf *serving.Config, models *repository.Repos
 }
 
 // later reports whether models come after the start.
-func later(conf *serving.Config) bool { return conf.Control == "watch" || conf.Control == "explicit" }
+func later(conf *serving.Config) bool { return conf.Control == "watch" || conf.Explicit() }
 
 // grpcOptions returns the options of gRPC, for the models that there are.
 func grpcOptions(conf *serving.Config, of *core.Core) (opts []grpcserve.Option) {
@@ -343,7 +376,7 @@ func check(ctx context.Context, conf *serving.Config, stdout io.Writer) error {
 	to, log := core.New(), slog.New(slog.DiscardHandler)
 	_, wrong := optionsOf(conf, log)
 	models := newModels(conf, to, log)
-	if err := errors.Join(wrong, loadAll(ctx, conf, models), to.Close(ctx)); err != nil {
+	if err := errors.Join(wrong, loadAll(ctx, conf, models), absent(conf, models), to.Close(ctx)); err != nil {
 		return mistakesOf(err)
 	}
 	found, err := models.Models()

@@ -3,6 +3,7 @@ package clients
 import (
 	"bytes"
 	"compress/gzip"
+	"compress/zlib"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -181,6 +182,75 @@ func TestCurl(t *testing.T) {
 			status, _, body := ask(t, "/v2/models/identity_"+name+"/infer", "-d", fmt.Sprintf(`{"inputs":[{"name":"INPUT0","datatype":%q,"shape":[1,3],"data":%s}]}`, name, data))
 			require.Equal(t, "200", status, "%s: %s", name, body)
 			require.Contains(t, strings.ReplaceAll(string(body), " ", ""), `"data":`+data, name)
+		}
+	})
+	t.Run("FP16 and BF16 as bytes", func(t *testing.T) {
+		bf16, _ := startBF16(t)
+		for name, server := range map[string]string{"FP16": address, "BF16": bf16} {
+			halves, err := binary.Append(nil, binary.LittleEndian, []uint16{0x3c00, 0xbf80, 1, 0x7bff, 0x8000, 0x7f80}) // the last one is an infinity of BF16
+			require.NoError(t, err)
+			header := fmt.Sprintf(`{"inputs":[{"name":"INPUT0","datatype":%q,"shape":[2,3],"parameters":{"binary_data_size":12}}],"outputs":[{"name":"OUTPUT0","parameters":{"binary_data":true}}]}`, name)
+			body := filepath.Join(t.TempDir(), "body")
+			run(t, exec.Command(curl, "-s", "-S", "-f", "-m", "20", "-o", body, "-H", "Inference-Header-Content-Length: "+strconv.Itoa(len(header)), "--data-binary", file(t, append([]byte(header), halves...)), "http://"+server+"/v2/models/identity_"+name+"/infer"))
+			answer, err := os.ReadFile(body)
+			require.NoError(t, err)
+			require.True(t, bytes.HasSuffix(answer, halves), "%s: %q", name, answer)
+			require.Contains(t, string(answer), fmt.Sprintf(`"datatype":%q`, name))
+		}
+	})
+	t.Run("classification", func(t *testing.T) {
+		const scores = `{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[2,3],"data":[0.25,2,1,-1,-2,0.5]}],"outputs":[{"name":"OUTPUT0","parameters":{"classification":2%s}}]}`
+		status, _, body := ask(t, "/v2/models/scores/infer", "-d", fmt.Sprintf(scores, ""))
+		require.Equal(t, "200", status, "%s", body)
+		require.Contains(t, string(body), `"datatype":"BYTES","shape":[2,2],"data":["2.000000:1:dog","1.000000:2:bird","0.500000:2:bird","-1.000000:0:cat"]`)
+		status, head, body := ask(t, "/v2/models/scores/infer", "-d", fmt.Sprintf(scores, `,"binary_data":true`))
+		require.Equal(t, "200", status, "%s", body)
+		require.Contains(t, head, lengthHeader)
+		require.True(t, bytes.HasSuffix(body, []byte("\x0e\x00\x00\x002.000000:1:dog\x0f\x00\x00\x001.000000:2:bird\x0f\x00\x00\x000.500000:2:bird\x0f\x00\x00\x00-1.000000:0:cat")), "%q", body)
+	})
+	t.Run("deflate, parameters, and what a URL says beside", func(t *testing.T) {
+		var z bytes.Buffer
+		w := zlib.NewWriter(&z)
+		fmt.Fprint(w, strings.Replace(plain, `{"id"`, `{"parameters":{"priority":1,"timeout":20000000,"mine":"x","half":0.5,"on":true},"id"`, 1))
+		require.NoError(t, w.Close())
+		status, _, body := ask(t, infer+"?test_1=1&test_2=2", "-H", "Content-Encoding: deflate", "-H", "Test: 1", "--data-binary", file(t, z.Bytes()))
+		require.Equal(t, "200", status, "%s", body)
+		wantJSON(t, body)
+	})
+	t.Run("models loaded and unloaded", func(t *testing.T) {
+		index := func(body string) string {
+			status, _, text := ask(t, "/v2/repository/index", "-d", body)
+			require.Equal(t, "200", status, "%s", text)
+			return string(text)
+		}
+		require.Contains(t, index(""), `{"name":"identity_INT8","version":"1","state":"READY","reason":""}`)
+		require.Equal(t, 14, strings.Count(index("{}"), `"name":`))
+		status, _, body := ask(t, "/v2/repository/models/identity_INT8/unload", "-d", `{"parameters":{"unload_dependents":false}}`)
+		require.Equal(t, "200", status, "%s", body)
+		status, _, _ = ask(t, "/v2/models/identity_INT8/ready")
+		require.Equal(t, "404", status)
+		require.NotContains(t, index(`{"ready":true}`), "identity_INT8")
+		for path, refused := range map[string][2]string{
+			`identity_INT8/load {"parameters":{"config":"{}"}}`:              {"501", "failed to load 'identity_INT8': parameter 'config'"},
+			`identity_INT8/load {"parameters":{"file:1/model.onnx":"AAAA"}}`: {"501", "failed to load 'identity_INT8': parameter 'file:1/model.onnx'"},
+			`wrong_model_name/load {}`:                                       {"404", "failed to load 'wrong_model_name'"},
+			`wrong_model_name/unload {}`:                                     {"404", "failed to unload 'wrong_model_name'"},
+		} {
+			path, body, _ := strings.Cut(path, " ")
+			status, _, text := ask(t, "/v2/repository/models/"+path, "-d", body)
+			require.Equal(t, refused[0], status, "%s: %s", path, text)
+			require.Contains(t, string(text), refused[1])
+		}
+		status, _, body = ask(t, "/v2/repository/models/identity_INT8/load", "-X", "POST")
+		require.Equal(t, "200", status, "%s", body)
+		status, _, _ = ask(t, "/v2/models/identity_INT8/ready")
+		require.Equal(t, "200", status)
+	})
+	t.Run("extensions that there are not", func(t *testing.T) {
+		for _, path := range []string{"/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status", "/v2/trace/setting", "/v2/logging", "/v2/models/simple/generate"} {
+			status, _, body := ask(t, path)
+			require.Equal(t, "501", status, "%s: %s", path, body)
+			require.Contains(t, string(body), `"error":"this server`)
 		}
 	})
 	t.Run("errors", func(t *testing.T) {

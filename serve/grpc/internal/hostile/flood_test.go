@@ -2,10 +2,12 @@ package hostile
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,28 +16,35 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/popefgen/popefgen/serve"
 )
 
 // connection writes frames as a test wants, and counts what the server sends.
 type connection struct {
 	net.Conn
 	*http2.Framer
+	to      target
 	written sync.Mutex
 	headers bytes.Buffer
 	encoder *hpack.Encoder
 
 	frames, resets, settings, pings atomic.Int64 // from the server
+	streams                         atomic.Int64 // that it allows
 	goAway                          atomic.Uint32
 	closed                          chan struct{} // by the server
 }
 
 // connect opens a connection with these settings. Unless silent it reads what the server sends.
-func connect(t *testing.T, address string, silent bool, settings ...http2.Setting) *connection {
-	conn, err := net.Dial("tcp", address)
+func connect(t *testing.T, to target, silent bool, settings ...http2.Setting) *connection {
+	conn, err := net.Dial("tcp", to.address)
 	require.NoError(t, err)
+	if to.tls != nil {
+		conn = tls.Client(conn, to.tls)
+	}
 	t.Cleanup(func() { conn.Close() })
 	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
-	c := &connection{Conn: conn, Framer: http2.NewFramer(conn, conn), closed: make(chan struct{})}
+	c := &connection{Conn: conn, Framer: http2.NewFramer(conn, conn), to: to, closed: make(chan struct{})}
 	c.encoder = hpack.NewEncoder(&c.headers)
 	_, err = io.WriteString(conn, http2.ClientPreface)
 	require.NoError(t, err)
@@ -61,6 +70,9 @@ func (c *connection) read() {
 			c.goAway.Store(uint32(f.ErrCode) + 1)
 		case *http2.SettingsFrame:
 			c.settings.Add(1)
+			if n, ok := f.Value(http2.SettingMaxConcurrentStreams); ok {
+				c.streams.Store(int64(n))
+			}
 			if !f.IsAck() {
 				c.written.Lock()
 				c.WriteSettingsAck()
@@ -72,12 +84,12 @@ func (c *connection) read() {
 	}
 }
 
-// block returns the header of a call to ModelInfer, with more fields.
+// block returns the header of a request to the model, with more fields.
 func (c *connection) block(more ...hpack.HeaderField) []byte {
 	c.headers.Reset()
 	for _, f := range append([]hpack.HeaderField{
-		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "h"},
-		{Name: ":path", Value: "/inference.GRPCInferenceService/ModelInfer"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
+		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: c.to.scheme}, {Name: ":authority", Value: "h"},
+		{Name: ":path", Value: c.to.path}, {Name: "content-type", Value: c.to.content}, {Name: "te", Value: "trailers"},
 	}, more...) {
 		c.encoder.WriteField(f)
 	}
@@ -112,32 +124,36 @@ func heap() int64 {
 	return int64(m.HeapInuse + m.StackInuse)
 }
 
-// TestFloods harms the server in ways that have names. A good client asks all the while: none of its requests may fail, and the server is
-// as large afterwards as it was before.
+// TestFloods harms the server in ways that have names, over gRPC and over REST with TLS. A good client asks all the while: none of its requests may
+// fail, and the server is as large afterwards as it was before.
 func TestFloods(t *testing.T) {
+	t.Run("gRPC", func(t *testing.T) { floods(t, overGRPC, "gRPC") })
+	t.Run("REST", func(t *testing.T) { floods(t, overREST, "REST") })
+}
+
+func floods(t *testing.T, start func(t *testing.T, opts ...serve.Option) (target, func(t *testing.T)), protocol string) {
 	const much = 16 << 20
 	for _, flood := range []struct {
 		name string
-		// harm returns whether the server closed the connection. must: it has to.
-		harm func(t *testing.T, address string) bool
-		must bool
+		// harm returns whether the server closed the connection.
+		harm func(t *testing.T, to target) bool
+		must string // over which protocols it has to
 	}{
-		{"rapid reset", rapidReset, false},
-		{"CONTINUATION without end", continuations, true},
-		{"a header list that is too large", largeHeaders, false},
-		{"PING", pings, true},
-		{"SETTINGS", settingsFlood, false},
-		{"SETTINGS whose answers nobody reads", unreadSettings, false},
-		{"a window of 0", windowZero, false},
-		{"more streams than allowed", manyStreams, false},
-		{"DATA for no stream", strayData, false},
-		{"an empty DATA frame without end", emptyData, false},
-		{"a frame above the largest size", largeFrame, true},
-		{"no preface", noPreface, true},
+		{"rapid reset", rapidReset, "REST"},
+		{"CONTINUATION without end", continuations, "gRPC REST"},
+		{"a header list that is too large", largeHeaders, ""},
+		{"PING", pings, "gRPC"},
+		{"SETTINGS", settingsFlood, ""},
+		{"SETTINGS whose answers nobody reads", unreadSettings, ""},
+		{"a window of 0", windowZero, ""},
+		{"more streams than allowed", manyStreams, ""},
+		{"DATA for no stream", strayData, ""},
+		{"an empty DATA frame without end", emptyData, ""},
+		{"a frame above the largest size", largeFrame, "gRPC REST"},
+		{"no preface", noPreface, "gRPC REST"},
 	} {
 		t.Run(flood.name, func(t *testing.T) {
-			address := start(t)
-			ask := client(t, address)
+			to, ask := start(t)
 			ask(t)
 			before, memory := runtime.NumGoroutine(), heap()
 			stop := make(chan struct{})
@@ -163,11 +179,11 @@ func TestFloods(t *testing.T) {
 					}
 				}
 			})
-			closed := flood.harm(t, address)
+			closed := flood.harm(t, to)
 			close(stop)
 			wg.Wait()
 			t.Logf("connection closed by the server: %v; heap grew by at most %.1f MiB", closed, float64(peak.Load())/(1<<20))
-			if flood.must {
+			if strings.Contains(flood.must, protocol) {
 				require.True(t, closed, "the server closes the connection")
 			}
 			require.Less(t, peak.Load(), int64(much), "the heap while it lasted")
@@ -190,8 +206,8 @@ func (c *connection) repeat(n int, f func(i int) error) bool {
 	return c.closedWithin(time.Second)
 }
 
-func rapidReset(t *testing.T, address string) bool {
-	c := connect(t, address, false)
+func rapidReset(t *testing.T, to target) bool {
+	c := connect(t, to, false)
 	defer c.Close()
 	return c.repeat(50_000, func(i int) error {
 		id := uint32(2*i + 1)
@@ -202,8 +218,8 @@ func rapidReset(t *testing.T, address string) bool {
 	})
 }
 
-func continuations(t *testing.T, address string) bool {
-	c := connect(t, address, false)
+func continuations(t *testing.T, to target) bool {
+	c := connect(t, to, false)
 	defer c.Close()
 	if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block()}); err != nil {
 		return true
@@ -213,8 +229,8 @@ func continuations(t *testing.T, address string) bool {
 	})
 }
 
-func largeHeaders(t *testing.T, address string) bool {
-	c := connect(t, address, false)
+func largeHeaders(t *testing.T, to target) bool {
+	c := connect(t, to, false)
 	defer c.Close()
 	value := string(bytes.Repeat([]byte("a"), 12<<10))
 	closed := c.repeat(200, func(i int) error {
@@ -224,22 +240,22 @@ func largeHeaders(t *testing.T, address string) bool {
 	return closed
 }
 
-func pings(t *testing.T, address string) bool {
-	c := connect(t, address, false)
+func pings(t *testing.T, to target) bool {
+	c := connect(t, to, false)
 	defer c.Close()
 	return c.repeat(100_000, func(i int) error { return c.WritePing(false, [8]byte{byte(i)}) })
 }
 
-func settingsFlood(t *testing.T, address string) bool {
-	c := connect(t, address, false)
+func settingsFlood(t *testing.T, to target) bool {
+	c := connect(t, to, false)
 	defer c.Close()
 	return c.repeat(100_000, func(i int) error {
 		return c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(i)})
 	})
 }
 
-func unreadSettings(t *testing.T, address string) bool {
-	c := connect(t, address, true)
+func unreadSettings(t *testing.T, to target) bool {
+	c := connect(t, to, true)
 	defer c.Close()
 	require.NoError(t, c.SetWriteDeadline(time.Now().Add(3*time.Second)))
 	for i := range 2_000_000 {
@@ -260,37 +276,52 @@ func errTimeout(err error) error {
 	return io.EOF
 }
 
-func windowZero(t *testing.T, address string) bool {
-	c := connect(t, address, false, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+func windowZero(t *testing.T, to target) bool {
+	c := connect(t, to, false, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	defer c.Close()
-	message := message()
 	return c.repeat(10_000, func(i int) error {
 		id := uint32(2*i + 1)
 		if err := c.start(id, false); err != nil {
 			return err
 		}
-		return c.WriteData(id, true, message)
+		return c.WriteData(id, true, c.to.body)
 	})
 }
 
-func manyStreams(t *testing.T, address string) bool {
-	c := connect(t, address, false)
+func manyStreams(t *testing.T, to target) bool {
+	c := connect(t, to, false)
 	defer c.Close()
 	closed := c.repeat(10_000, func(i int) error { return c.start(uint32(2*i+1), false) })
 	if !closed {
 		require.Greater(t, c.resets.Load(), int64(10_000-1000), "streams above the limit are refused")
 	}
+	require.EqualValues(t, 128, c.streams.Load(), "what the server says that it allows")
 	return closed
 }
 
-func strayData(t *testing.T, address string) bool {
-	c := connect(t, address, false)
+// TestStreams: REST allows as many requests at a time on a connection as the option says.
+func TestStreams(t *testing.T) {
+	_, err := serve.New(serve.WithStreams(0))
+	require.ErrorContains(t, err, "0 requests at a time on a connection")
+	to, _ := overREST(t, serve.WithStreams(3))
+	c := connect(t, to, false)
+	for i := range uint32(4) {
+		require.NoError(t, c.start(2*i+1, false))
+	}
+	require.Eventually(t, func() bool { return c.resets.Load() == 1 }, 10*time.Second, time.Millisecond, "the fourth is refused")
+	require.EqualValues(t, 3, c.streams.Load())
+	require.False(t, c.closedWithin(100*time.Millisecond))
+	require.EqualValues(t, 1, c.resets.Load(), "the others are not")
+}
+
+func strayData(t *testing.T, to target) bool {
+	c := connect(t, to, false)
 	defer c.Close()
 	return c.repeat(20_000, func(i int) error { return c.WriteData(uint32(2*i+1), false, make([]byte, 1024)) })
 }
 
-func emptyData(t *testing.T, address string) bool {
-	c := connect(t, address, false)
+func emptyData(t *testing.T, to target) bool {
+	c := connect(t, to, false)
 	defer c.Close()
 	if err := c.start(1, false); err != nil {
 		return true
@@ -298,18 +329,25 @@ func emptyData(t *testing.T, address string) bool {
 	return c.repeat(100_000, func(int) error { return c.WriteData(1, false, nil) })
 }
 
-func largeFrame(t *testing.T, address string) bool {
-	c := connect(t, address, false)
+func largeFrame(t *testing.T, to target) bool {
+	c := connect(t, to, false)
 	defer c.Close()
 	if err := c.start(1, false); err != nil {
 		return true
 	}
-	return c.repeat(10, func(int) error { return c.WriteRawFrame(http2.FrameData, 0, 1, make([]byte, 1<<24-1)) })
+	if _, err := c.Conn.Write([]byte{0xff, 0xff, 0xff, byte(http2.FrameData), 0, 0, 0, 0, 1}); err != nil { // 16 MiB, which this process need not have at once
+		return true
+	}
+	piece := make([]byte, 64<<10)
+	return c.repeat(10<<8, func(int) error { _, err := c.Conn.Write(piece); return err })
 }
 
-func noPreface(t *testing.T, address string) bool {
-	conn, err := net.Dial("tcp", address)
+func noPreface(t *testing.T, to target) bool {
+	conn, err := net.Dial("tcp", to.address)
 	require.NoError(t, err)
+	if to.tls != nil {
+		conn = tls.Client(conn, to.tls)
+	}
 	defer conn.Close()
 	_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 	require.NoError(t, err)

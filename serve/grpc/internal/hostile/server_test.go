@@ -2,8 +2,13 @@ package hostile
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
+	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,15 +21,65 @@ import (
 	grpcserve "github.com/popefgen/popefgen/serve/grpc"
 	"github.com/popefgen/popefgen/serve/grpc/internal/inference"
 	"github.com/popefgen/popefgen/serve/internal/testmodel"
+	"github.com/popefgen/popefgen/serve/internal/tlstest"
 )
 
-// start starts a server of the model simple with the defaults of all options and returns its address.
-func start(t *testing.T) string {
+// target is what floods are sent to: a server, and a request to it.
+type target struct {
+	address               string
+	tls                   *tls.Config // nil: plain
+	scheme, path, content string
+	body                  []byte
+}
+
+// overGRPC starts a server of gRPC, and returns what makes a good request of it.
+func overGRPC(t *testing.T, opts ...serve.Option) (target, func(t *testing.T)) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	srv, err := serve.New(serve.WithModel(testmodel.Simple()), serve.WithDrain(0, 5*time.Second))
-	require.NoError(t, err)
+	srv := start(t, opts...)
 	require.NoError(t, grpcserve.RegisterListener(srv, l))
+	run(t, srv)
+	address := l.Addr().String()
+	return target{address: address, scheme: "http", path: "/inference.GRPCInferenceService/ModelInfer", content: "application/grpc", body: message()}, client(t, address)
+}
+
+// overREST starts a server of REST over TLS, and returns what makes a good request of it over HTTP/2.
+func overREST(t *testing.T, opts ...serve.Option) (target, func(t *testing.T)) {
+	ca := tlstest.New(t)
+	certificate, key := ca.Write(t.TempDir(), "server", time.Hour)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	run(t, start(t, append(opts, serve.WithHTTPListener(l), serve.WithTLS(serve.TLS{Certificate: certificate, Key: key}))...))
+	list := func(v string) string { return "[" + strings.Repeat(v+",", testmodel.Elements-1) + v + "]" }
+	input := `{"name":"INPUT%d","datatype":"INT32","shape":[1,16],"data":%s}`
+	body := `{"inputs":[` + fmt.Sprintf(input, 0, list("5")) + "," + fmt.Sprintf(input, 1, list("3")) + `]}`
+	to := target{address: l.Addr().String(), tls: &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1", NextProtos: []string{"h2"}}, scheme: "https",
+		path: "/v2/models/simple/infer", content: "application/json", body: []byte(body)}
+	good := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool()}, ForceAttemptHTTP2: true}, Timeout: 20 * time.Second}
+	t.Cleanup(good.CloseIdleConnections)
+	return to, func(t *testing.T) {
+		r, err := good.Post("https://"+to.address+to.path, to.content, strings.NewReader(body))
+		if err != nil {
+			t.Errorf("the good client's request failed: %v", err)
+			return
+		}
+		defer r.Body.Close()
+		text, err := io.ReadAll(r.Body)
+		if err != nil || r.ProtoMajor != 2 || !strings.Contains(string(text), `"data":`+list("8")) || !strings.Contains(string(text), `"data":`+list("2")) {
+			t.Errorf("the good client's answer is not 8 and 2 over HTTP/2: %s %s: %v", r.Proto, text, err)
+		}
+	}
+}
+
+// start returns a server of the model simple with the defaults of all other options.
+func start(t *testing.T, opts ...serve.Option) *serve.Server {
+	srv, err := serve.New(append(opts, serve.WithModel(testmodel.Simple()), serve.WithDrain(0, 5*time.Second))...)
+	require.NoError(t, err)
+	return srv
+}
+
+// run runs a server until the test ends.
+func run(t *testing.T, srv *serve.Server) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Run(ctx) }()
@@ -32,7 +87,6 @@ func start(t *testing.T) string {
 		cancel()
 		<-ended // connections that a flood left open are cut off
 	})
-	return l.Addr().String()
 }
 
 // request is what the good client sends.

@@ -113,6 +113,56 @@ func (DataType) EnumDescriptor() ([]byte, []int) {
 	return file_inference_proto_rawDescGZIP(), []int{0}
 }
 
+// The order of the axes of an image.
+type ModelInput_Format int32
+
+const (
+	ModelInput_FORMAT_NONE ModelInput_Format = 0 // it is none
+	ModelInput_FORMAT_NHWC ModelInput_Format = 1
+	ModelInput_FORMAT_NCHW ModelInput_Format = 2
+)
+
+// Enum value maps for ModelInput_Format.
+var (
+	ModelInput_Format_name = map[int32]string{
+		0: "FORMAT_NONE",
+		1: "FORMAT_NHWC",
+		2: "FORMAT_NCHW",
+	}
+	ModelInput_Format_value = map[string]int32{
+		"FORMAT_NONE": 0,
+		"FORMAT_NHWC": 1,
+		"FORMAT_NCHW": 2,
+	}
+)
+
+func (x ModelInput_Format) Enum() *ModelInput_Format {
+	p := new(ModelInput_Format)
+	*p = x
+	return p
+}
+
+func (x ModelInput_Format) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ModelInput_Format) Descriptor() protoreflect.EnumDescriptor {
+	return file_inference_proto_enumTypes[1].Descriptor()
+}
+
+func (ModelInput_Format) Type() protoreflect.EnumType {
+	return &file_inference_proto_enumTypes[1]
+}
+
+func (x ModelInput_Format) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ModelInput_Format.Descriptor instead.
+func (ModelInput_Format) EnumDescriptor() ([]byte, []int) {
+	return file_inference_proto_rawDescGZIP(), []int{16, 0}
+}
+
 type ServerLiveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -926,7 +976,7 @@ type ModelInferResponse struct {
 	Id           string                                  `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	Parameters   map[string]*InferParameter              `protobuf:"bytes,4,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Outputs      []*ModelInferResponse_InferOutputTensor `protobuf:"bytes,5,rep,name=outputs,proto3" json:"outputs,omitempty"`
-	// The bytes of all outputs, in the order of outputs; none if they have contents.
+	// The bytes of all outputs, in the order of outputs, unless a parameter of the request asks for contents.
 	RawOutputContents [][]byte `protobuf:"bytes,6,rep,name=raw_output_contents,json=rawOutputContents,proto3" json:"raw_output_contents,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -1113,6 +1163,7 @@ type ModelInput struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	DataType      DataType               `protobuf:"varint,2,opt,name=data_type,json=dataType,proto3,enum=inference.DataType" json:"data_type,omitempty"`
+	Format        ModelInput_Format      `protobuf:"varint,3,opt,name=format,proto3,enum=inference.ModelInput_Format" json:"format,omitempty"`
 	Dims          []int64                `protobuf:"varint,4,rep,packed,name=dims,proto3" json:"dims,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1160,6 +1211,13 @@ func (x *ModelInput) GetDataType() DataType {
 		return x.DataType
 	}
 	return DataType_TYPE_INVALID
+}
+
+func (x *ModelInput) GetFormat() ModelInput_Format {
+	if x != nil {
+		return x.Format
+	}
+	return ModelInput_FORMAT_NONE
 }
 
 func (x *ModelInput) GetDims() []int64 {
@@ -2600,12 +2658,17 @@ const file_inference_proto_rawDesc = "" +
 	"\x0einfer_response\x18\x02 \x01(\v2\x1d.inference.ModelInferResponseR\rinferResponse\"B\n" +
 	"\x12ModelConfigRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\tR\aversion\"f\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\"\xd9\x01\n" +
 	"\n" +
 	"ModelInput\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
-	"\tdata_type\x18\x02 \x01(\x0e2\x13.inference.DataTypeR\bdataType\x12\x12\n" +
-	"\x04dims\x18\x04 \x03(\x03R\x04dims\"g\n" +
+	"\tdata_type\x18\x02 \x01(\x0e2\x13.inference.DataTypeR\bdataType\x124\n" +
+	"\x06format\x18\x03 \x01(\x0e2\x1c.inference.ModelInput.FormatR\x06format\x12\x12\n" +
+	"\x04dims\x18\x04 \x03(\x03R\x04dims\";\n" +
+	"\x06Format\x12\x0f\n" +
+	"\vFORMAT_NONE\x10\x00\x12\x0f\n" +
+	"\vFORMAT_NHWC\x10\x01\x12\x0f\n" +
+	"\vFORMAT_NCHW\x10\x02\"g\n" +
 	"\vModelOutput\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\tdata_type\x18\x02 \x01(\x0e2\x13.inference.DataTypeR\bdataType\x12\x12\n" +
@@ -2742,126 +2805,128 @@ func file_inference_proto_rawDescGZIP() []byte {
 	return file_inference_proto_rawDescData
 }
 
-var file_inference_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_inference_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_inference_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_inference_proto_goTypes = []any{
 	(DataType)(0),                                        // 0: inference.DataType
-	(*ServerLiveRequest)(nil),                            // 1: inference.ServerLiveRequest
-	(*ServerLiveResponse)(nil),                           // 2: inference.ServerLiveResponse
-	(*ServerReadyRequest)(nil),                           // 3: inference.ServerReadyRequest
-	(*ServerReadyResponse)(nil),                          // 4: inference.ServerReadyResponse
-	(*ModelReadyRequest)(nil),                            // 5: inference.ModelReadyRequest
-	(*ModelReadyResponse)(nil),                           // 6: inference.ModelReadyResponse
-	(*ServerMetadataRequest)(nil),                        // 7: inference.ServerMetadataRequest
-	(*ServerMetadataResponse)(nil),                       // 8: inference.ServerMetadataResponse
-	(*ModelMetadataRequest)(nil),                         // 9: inference.ModelMetadataRequest
-	(*ModelMetadataResponse)(nil),                        // 10: inference.ModelMetadataResponse
-	(*InferParameter)(nil),                               // 11: inference.InferParameter
-	(*InferTensorContents)(nil),                          // 12: inference.InferTensorContents
-	(*ModelInferRequest)(nil),                            // 13: inference.ModelInferRequest
-	(*ModelInferResponse)(nil),                           // 14: inference.ModelInferResponse
-	(*ModelStreamInferResponse)(nil),                     // 15: inference.ModelStreamInferResponse
-	(*ModelConfigRequest)(nil),                           // 16: inference.ModelConfigRequest
-	(*ModelInput)(nil),                                   // 17: inference.ModelInput
-	(*ModelOutput)(nil),                                  // 18: inference.ModelOutput
-	(*ModelConfig)(nil),                                  // 19: inference.ModelConfig
-	(*ModelConfigResponse)(nil),                          // 20: inference.ModelConfigResponse
-	(*ModelStatisticsRequest)(nil),                       // 21: inference.ModelStatisticsRequest
-	(*StatisticDuration)(nil),                            // 22: inference.StatisticDuration
-	(*InferStatistics)(nil),                              // 23: inference.InferStatistics
-	(*InferBatchStatistics)(nil),                         // 24: inference.InferBatchStatistics
-	(*ModelStatistics)(nil),                              // 25: inference.ModelStatistics
-	(*ModelStatisticsResponse)(nil),                      // 26: inference.ModelStatisticsResponse
-	(*ModelRepositoryParameter)(nil),                     // 27: inference.ModelRepositoryParameter
-	(*RepositoryIndexRequest)(nil),                       // 28: inference.RepositoryIndexRequest
-	(*RepositoryIndexResponse)(nil),                      // 29: inference.RepositoryIndexResponse
-	(*RepositoryModelLoadRequest)(nil),                   // 30: inference.RepositoryModelLoadRequest
-	(*RepositoryModelLoadResponse)(nil),                  // 31: inference.RepositoryModelLoadResponse
-	(*RepositoryModelUnloadRequest)(nil),                 // 32: inference.RepositoryModelUnloadRequest
-	(*RepositoryModelUnloadResponse)(nil),                // 33: inference.RepositoryModelUnloadResponse
-	(*ModelMetadataResponse_TensorMetadata)(nil),         // 34: inference.ModelMetadataResponse.TensorMetadata
-	(*ModelInferRequest_InferInputTensor)(nil),           // 35: inference.ModelInferRequest.InferInputTensor
-	(*ModelInferRequest_InferRequestedOutputTensor)(nil), // 36: inference.ModelInferRequest.InferRequestedOutputTensor
-	nil, // 37: inference.ModelInferRequest.ParametersEntry
-	nil, // 38: inference.ModelInferRequest.InferInputTensor.ParametersEntry
-	nil, // 39: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
-	(*ModelInferResponse_InferOutputTensor)(nil), // 40: inference.ModelInferResponse.InferOutputTensor
-	nil, // 41: inference.ModelInferResponse.ParametersEntry
-	nil, // 42: inference.ModelInferResponse.InferOutputTensor.ParametersEntry
-	(*RepositoryIndexResponse_ModelIndex)(nil), // 43: inference.RepositoryIndexResponse.ModelIndex
-	nil, // 44: inference.RepositoryModelLoadRequest.ParametersEntry
-	nil, // 45: inference.RepositoryModelUnloadRequest.ParametersEntry
+	(ModelInput_Format)(0),                               // 1: inference.ModelInput.Format
+	(*ServerLiveRequest)(nil),                            // 2: inference.ServerLiveRequest
+	(*ServerLiveResponse)(nil),                           // 3: inference.ServerLiveResponse
+	(*ServerReadyRequest)(nil),                           // 4: inference.ServerReadyRequest
+	(*ServerReadyResponse)(nil),                          // 5: inference.ServerReadyResponse
+	(*ModelReadyRequest)(nil),                            // 6: inference.ModelReadyRequest
+	(*ModelReadyResponse)(nil),                           // 7: inference.ModelReadyResponse
+	(*ServerMetadataRequest)(nil),                        // 8: inference.ServerMetadataRequest
+	(*ServerMetadataResponse)(nil),                       // 9: inference.ServerMetadataResponse
+	(*ModelMetadataRequest)(nil),                         // 10: inference.ModelMetadataRequest
+	(*ModelMetadataResponse)(nil),                        // 11: inference.ModelMetadataResponse
+	(*InferParameter)(nil),                               // 12: inference.InferParameter
+	(*InferTensorContents)(nil),                          // 13: inference.InferTensorContents
+	(*ModelInferRequest)(nil),                            // 14: inference.ModelInferRequest
+	(*ModelInferResponse)(nil),                           // 15: inference.ModelInferResponse
+	(*ModelStreamInferResponse)(nil),                     // 16: inference.ModelStreamInferResponse
+	(*ModelConfigRequest)(nil),                           // 17: inference.ModelConfigRequest
+	(*ModelInput)(nil),                                   // 18: inference.ModelInput
+	(*ModelOutput)(nil),                                  // 19: inference.ModelOutput
+	(*ModelConfig)(nil),                                  // 20: inference.ModelConfig
+	(*ModelConfigResponse)(nil),                          // 21: inference.ModelConfigResponse
+	(*ModelStatisticsRequest)(nil),                       // 22: inference.ModelStatisticsRequest
+	(*StatisticDuration)(nil),                            // 23: inference.StatisticDuration
+	(*InferStatistics)(nil),                              // 24: inference.InferStatistics
+	(*InferBatchStatistics)(nil),                         // 25: inference.InferBatchStatistics
+	(*ModelStatistics)(nil),                              // 26: inference.ModelStatistics
+	(*ModelStatisticsResponse)(nil),                      // 27: inference.ModelStatisticsResponse
+	(*ModelRepositoryParameter)(nil),                     // 28: inference.ModelRepositoryParameter
+	(*RepositoryIndexRequest)(nil),                       // 29: inference.RepositoryIndexRequest
+	(*RepositoryIndexResponse)(nil),                      // 30: inference.RepositoryIndexResponse
+	(*RepositoryModelLoadRequest)(nil),                   // 31: inference.RepositoryModelLoadRequest
+	(*RepositoryModelLoadResponse)(nil),                  // 32: inference.RepositoryModelLoadResponse
+	(*RepositoryModelUnloadRequest)(nil),                 // 33: inference.RepositoryModelUnloadRequest
+	(*RepositoryModelUnloadResponse)(nil),                // 34: inference.RepositoryModelUnloadResponse
+	(*ModelMetadataResponse_TensorMetadata)(nil),         // 35: inference.ModelMetadataResponse.TensorMetadata
+	(*ModelInferRequest_InferInputTensor)(nil),           // 36: inference.ModelInferRequest.InferInputTensor
+	(*ModelInferRequest_InferRequestedOutputTensor)(nil), // 37: inference.ModelInferRequest.InferRequestedOutputTensor
+	nil, // 38: inference.ModelInferRequest.ParametersEntry
+	nil, // 39: inference.ModelInferRequest.InferInputTensor.ParametersEntry
+	nil, // 40: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
+	(*ModelInferResponse_InferOutputTensor)(nil), // 41: inference.ModelInferResponse.InferOutputTensor
+	nil, // 42: inference.ModelInferResponse.ParametersEntry
+	nil, // 43: inference.ModelInferResponse.InferOutputTensor.ParametersEntry
+	(*RepositoryIndexResponse_ModelIndex)(nil), // 44: inference.RepositoryIndexResponse.ModelIndex
+	nil, // 45: inference.RepositoryModelLoadRequest.ParametersEntry
+	nil, // 46: inference.RepositoryModelUnloadRequest.ParametersEntry
 }
 var file_inference_proto_depIdxs = []int32{
-	34, // 0: inference.ModelMetadataResponse.inputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
-	34, // 1: inference.ModelMetadataResponse.outputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
-	37, // 2: inference.ModelInferRequest.parameters:type_name -> inference.ModelInferRequest.ParametersEntry
-	35, // 3: inference.ModelInferRequest.inputs:type_name -> inference.ModelInferRequest.InferInputTensor
-	36, // 4: inference.ModelInferRequest.outputs:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor
-	41, // 5: inference.ModelInferResponse.parameters:type_name -> inference.ModelInferResponse.ParametersEntry
-	40, // 6: inference.ModelInferResponse.outputs:type_name -> inference.ModelInferResponse.InferOutputTensor
-	14, // 7: inference.ModelStreamInferResponse.infer_response:type_name -> inference.ModelInferResponse
+	35, // 0: inference.ModelMetadataResponse.inputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
+	35, // 1: inference.ModelMetadataResponse.outputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
+	38, // 2: inference.ModelInferRequest.parameters:type_name -> inference.ModelInferRequest.ParametersEntry
+	36, // 3: inference.ModelInferRequest.inputs:type_name -> inference.ModelInferRequest.InferInputTensor
+	37, // 4: inference.ModelInferRequest.outputs:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor
+	42, // 5: inference.ModelInferResponse.parameters:type_name -> inference.ModelInferResponse.ParametersEntry
+	41, // 6: inference.ModelInferResponse.outputs:type_name -> inference.ModelInferResponse.InferOutputTensor
+	15, // 7: inference.ModelStreamInferResponse.infer_response:type_name -> inference.ModelInferResponse
 	0,  // 8: inference.ModelInput.data_type:type_name -> inference.DataType
-	0,  // 9: inference.ModelOutput.data_type:type_name -> inference.DataType
-	17, // 10: inference.ModelConfig.input:type_name -> inference.ModelInput
-	18, // 11: inference.ModelConfig.output:type_name -> inference.ModelOutput
-	19, // 12: inference.ModelConfigResponse.config:type_name -> inference.ModelConfig
-	22, // 13: inference.InferStatistics.success:type_name -> inference.StatisticDuration
-	22, // 14: inference.InferStatistics.fail:type_name -> inference.StatisticDuration
-	22, // 15: inference.InferStatistics.queue:type_name -> inference.StatisticDuration
-	22, // 16: inference.InferStatistics.compute_input:type_name -> inference.StatisticDuration
-	22, // 17: inference.InferStatistics.compute_infer:type_name -> inference.StatisticDuration
-	22, // 18: inference.InferStatistics.compute_output:type_name -> inference.StatisticDuration
-	22, // 19: inference.InferBatchStatistics.compute_input:type_name -> inference.StatisticDuration
-	22, // 20: inference.InferBatchStatistics.compute_infer:type_name -> inference.StatisticDuration
-	22, // 21: inference.InferBatchStatistics.compute_output:type_name -> inference.StatisticDuration
-	23, // 22: inference.ModelStatistics.inference_stats:type_name -> inference.InferStatistics
-	24, // 23: inference.ModelStatistics.batch_stats:type_name -> inference.InferBatchStatistics
-	25, // 24: inference.ModelStatisticsResponse.model_stats:type_name -> inference.ModelStatistics
-	43, // 25: inference.RepositoryIndexResponse.models:type_name -> inference.RepositoryIndexResponse.ModelIndex
-	44, // 26: inference.RepositoryModelLoadRequest.parameters:type_name -> inference.RepositoryModelLoadRequest.ParametersEntry
-	45, // 27: inference.RepositoryModelUnloadRequest.parameters:type_name -> inference.RepositoryModelUnloadRequest.ParametersEntry
-	38, // 28: inference.ModelInferRequest.InferInputTensor.parameters:type_name -> inference.ModelInferRequest.InferInputTensor.ParametersEntry
-	12, // 29: inference.ModelInferRequest.InferInputTensor.contents:type_name -> inference.InferTensorContents
-	39, // 30: inference.ModelInferRequest.InferRequestedOutputTensor.parameters:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
-	11, // 31: inference.ModelInferRequest.ParametersEntry.value:type_name -> inference.InferParameter
-	11, // 32: inference.ModelInferRequest.InferInputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	11, // 33: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	42, // 34: inference.ModelInferResponse.InferOutputTensor.parameters:type_name -> inference.ModelInferResponse.InferOutputTensor.ParametersEntry
-	12, // 35: inference.ModelInferResponse.InferOutputTensor.contents:type_name -> inference.InferTensorContents
-	11, // 36: inference.ModelInferResponse.ParametersEntry.value:type_name -> inference.InferParameter
-	11, // 37: inference.ModelInferResponse.InferOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	27, // 38: inference.RepositoryModelLoadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
-	27, // 39: inference.RepositoryModelUnloadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
-	1,  // 40: inference.GRPCInferenceService.ServerLive:input_type -> inference.ServerLiveRequest
-	3,  // 41: inference.GRPCInferenceService.ServerReady:input_type -> inference.ServerReadyRequest
-	5,  // 42: inference.GRPCInferenceService.ModelReady:input_type -> inference.ModelReadyRequest
-	7,  // 43: inference.GRPCInferenceService.ServerMetadata:input_type -> inference.ServerMetadataRequest
-	9,  // 44: inference.GRPCInferenceService.ModelMetadata:input_type -> inference.ModelMetadataRequest
-	13, // 45: inference.GRPCInferenceService.ModelInfer:input_type -> inference.ModelInferRequest
-	13, // 46: inference.GRPCInferenceService.ModelStreamInfer:input_type -> inference.ModelInferRequest
-	16, // 47: inference.GRPCInferenceService.ModelConfig:input_type -> inference.ModelConfigRequest
-	21, // 48: inference.GRPCInferenceService.ModelStatistics:input_type -> inference.ModelStatisticsRequest
-	28, // 49: inference.GRPCInferenceService.RepositoryIndex:input_type -> inference.RepositoryIndexRequest
-	30, // 50: inference.GRPCInferenceService.RepositoryModelLoad:input_type -> inference.RepositoryModelLoadRequest
-	32, // 51: inference.GRPCInferenceService.RepositoryModelUnload:input_type -> inference.RepositoryModelUnloadRequest
-	2,  // 52: inference.GRPCInferenceService.ServerLive:output_type -> inference.ServerLiveResponse
-	4,  // 53: inference.GRPCInferenceService.ServerReady:output_type -> inference.ServerReadyResponse
-	6,  // 54: inference.GRPCInferenceService.ModelReady:output_type -> inference.ModelReadyResponse
-	8,  // 55: inference.GRPCInferenceService.ServerMetadata:output_type -> inference.ServerMetadataResponse
-	10, // 56: inference.GRPCInferenceService.ModelMetadata:output_type -> inference.ModelMetadataResponse
-	14, // 57: inference.GRPCInferenceService.ModelInfer:output_type -> inference.ModelInferResponse
-	15, // 58: inference.GRPCInferenceService.ModelStreamInfer:output_type -> inference.ModelStreamInferResponse
-	20, // 59: inference.GRPCInferenceService.ModelConfig:output_type -> inference.ModelConfigResponse
-	26, // 60: inference.GRPCInferenceService.ModelStatistics:output_type -> inference.ModelStatisticsResponse
-	29, // 61: inference.GRPCInferenceService.RepositoryIndex:output_type -> inference.RepositoryIndexResponse
-	31, // 62: inference.GRPCInferenceService.RepositoryModelLoad:output_type -> inference.RepositoryModelLoadResponse
-	33, // 63: inference.GRPCInferenceService.RepositoryModelUnload:output_type -> inference.RepositoryModelUnloadResponse
-	52, // [52:64] is the sub-list for method output_type
-	40, // [40:52] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	1,  // 9: inference.ModelInput.format:type_name -> inference.ModelInput.Format
+	0,  // 10: inference.ModelOutput.data_type:type_name -> inference.DataType
+	18, // 11: inference.ModelConfig.input:type_name -> inference.ModelInput
+	19, // 12: inference.ModelConfig.output:type_name -> inference.ModelOutput
+	20, // 13: inference.ModelConfigResponse.config:type_name -> inference.ModelConfig
+	23, // 14: inference.InferStatistics.success:type_name -> inference.StatisticDuration
+	23, // 15: inference.InferStatistics.fail:type_name -> inference.StatisticDuration
+	23, // 16: inference.InferStatistics.queue:type_name -> inference.StatisticDuration
+	23, // 17: inference.InferStatistics.compute_input:type_name -> inference.StatisticDuration
+	23, // 18: inference.InferStatistics.compute_infer:type_name -> inference.StatisticDuration
+	23, // 19: inference.InferStatistics.compute_output:type_name -> inference.StatisticDuration
+	23, // 20: inference.InferBatchStatistics.compute_input:type_name -> inference.StatisticDuration
+	23, // 21: inference.InferBatchStatistics.compute_infer:type_name -> inference.StatisticDuration
+	23, // 22: inference.InferBatchStatistics.compute_output:type_name -> inference.StatisticDuration
+	24, // 23: inference.ModelStatistics.inference_stats:type_name -> inference.InferStatistics
+	25, // 24: inference.ModelStatistics.batch_stats:type_name -> inference.InferBatchStatistics
+	26, // 25: inference.ModelStatisticsResponse.model_stats:type_name -> inference.ModelStatistics
+	44, // 26: inference.RepositoryIndexResponse.models:type_name -> inference.RepositoryIndexResponse.ModelIndex
+	45, // 27: inference.RepositoryModelLoadRequest.parameters:type_name -> inference.RepositoryModelLoadRequest.ParametersEntry
+	46, // 28: inference.RepositoryModelUnloadRequest.parameters:type_name -> inference.RepositoryModelUnloadRequest.ParametersEntry
+	39, // 29: inference.ModelInferRequest.InferInputTensor.parameters:type_name -> inference.ModelInferRequest.InferInputTensor.ParametersEntry
+	13, // 30: inference.ModelInferRequest.InferInputTensor.contents:type_name -> inference.InferTensorContents
+	40, // 31: inference.ModelInferRequest.InferRequestedOutputTensor.parameters:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
+	12, // 32: inference.ModelInferRequest.ParametersEntry.value:type_name -> inference.InferParameter
+	12, // 33: inference.ModelInferRequest.InferInputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	12, // 34: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	43, // 35: inference.ModelInferResponse.InferOutputTensor.parameters:type_name -> inference.ModelInferResponse.InferOutputTensor.ParametersEntry
+	13, // 36: inference.ModelInferResponse.InferOutputTensor.contents:type_name -> inference.InferTensorContents
+	12, // 37: inference.ModelInferResponse.ParametersEntry.value:type_name -> inference.InferParameter
+	12, // 38: inference.ModelInferResponse.InferOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	28, // 39: inference.RepositoryModelLoadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
+	28, // 40: inference.RepositoryModelUnloadRequest.ParametersEntry.value:type_name -> inference.ModelRepositoryParameter
+	2,  // 41: inference.GRPCInferenceService.ServerLive:input_type -> inference.ServerLiveRequest
+	4,  // 42: inference.GRPCInferenceService.ServerReady:input_type -> inference.ServerReadyRequest
+	6,  // 43: inference.GRPCInferenceService.ModelReady:input_type -> inference.ModelReadyRequest
+	8,  // 44: inference.GRPCInferenceService.ServerMetadata:input_type -> inference.ServerMetadataRequest
+	10, // 45: inference.GRPCInferenceService.ModelMetadata:input_type -> inference.ModelMetadataRequest
+	14, // 46: inference.GRPCInferenceService.ModelInfer:input_type -> inference.ModelInferRequest
+	14, // 47: inference.GRPCInferenceService.ModelStreamInfer:input_type -> inference.ModelInferRequest
+	17, // 48: inference.GRPCInferenceService.ModelConfig:input_type -> inference.ModelConfigRequest
+	22, // 49: inference.GRPCInferenceService.ModelStatistics:input_type -> inference.ModelStatisticsRequest
+	29, // 50: inference.GRPCInferenceService.RepositoryIndex:input_type -> inference.RepositoryIndexRequest
+	31, // 51: inference.GRPCInferenceService.RepositoryModelLoad:input_type -> inference.RepositoryModelLoadRequest
+	33, // 52: inference.GRPCInferenceService.RepositoryModelUnload:input_type -> inference.RepositoryModelUnloadRequest
+	3,  // 53: inference.GRPCInferenceService.ServerLive:output_type -> inference.ServerLiveResponse
+	5,  // 54: inference.GRPCInferenceService.ServerReady:output_type -> inference.ServerReadyResponse
+	7,  // 55: inference.GRPCInferenceService.ModelReady:output_type -> inference.ModelReadyResponse
+	9,  // 56: inference.GRPCInferenceService.ServerMetadata:output_type -> inference.ServerMetadataResponse
+	11, // 57: inference.GRPCInferenceService.ModelMetadata:output_type -> inference.ModelMetadataResponse
+	15, // 58: inference.GRPCInferenceService.ModelInfer:output_type -> inference.ModelInferResponse
+	16, // 59: inference.GRPCInferenceService.ModelStreamInfer:output_type -> inference.ModelStreamInferResponse
+	21, // 60: inference.GRPCInferenceService.ModelConfig:output_type -> inference.ModelConfigResponse
+	27, // 61: inference.GRPCInferenceService.ModelStatistics:output_type -> inference.ModelStatisticsResponse
+	30, // 62: inference.GRPCInferenceService.RepositoryIndex:output_type -> inference.RepositoryIndexResponse
+	32, // 63: inference.GRPCInferenceService.RepositoryModelLoad:output_type -> inference.RepositoryModelLoadResponse
+	34, // 64: inference.GRPCInferenceService.RepositoryModelUnload:output_type -> inference.RepositoryModelUnloadResponse
+	53, // [53:65] is the sub-list for method output_type
+	41, // [41:53] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_inference_proto_init() }
@@ -2887,7 +2952,7 @@ func file_inference_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_inference_proto_rawDesc), len(file_inference_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,

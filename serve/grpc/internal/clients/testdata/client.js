@@ -1,21 +1,23 @@
 // A client in Node: @grpc/grpc-js and @grpc/proto-loader, which reads the .proto file itself.
 //
-// client.js PROTO ADDRESS makes every call of the protocol and prints a line for each thing that was as expected. It ends with
-// an error at the first that was not. Packages come from NODE_PATH.
+// client.js PROTO ADDRESS BF16 makes every call of the protocol and prints a line for each thing that was as expected. BF16 is the address of
+// a server with the model identity_BF16. It ends with an error at the first thing that was not. Packages come from NODE_PATH.
 "use strict";
 
 const assert = require("node:assert/strict");
 const grpc = require("@grpc/grpc-js");
 const loader = require("@grpc/proto-loader");
 
-const [proto, address] = process.argv.slice(2);
+const [proto, address, bf16Address] = process.argv.slice(2);
 const definition = loader.loadSync(proto, { keepCase: true, longs: String, enums: String, defaults: true, oneofs: true });
 const { GRPCInferenceService } = grpc.loadPackageDefinition(definition).inference;
 const client = new GRPCInferenceService(address, grpc.credentials.createInsecure());
 
-const call = (name, request) =>
+const bf16 = new GRPCInferenceService(bf16Address, grpc.credentials.createInsecure());
+
+const call = (name, request, to = client) =>
   new Promise((resolve, reject) =>
-    client[name](request, { deadline: Date.now() + 20000 }, (err, answer) => (err ? reject(err) : resolve(answer))));
+    to[name](request, { deadline: Date.now() + 20000 }, (err, answer) => (err ? reject(err) : resolve(answer))));
 
 const want = (got, expected, what) => {
   assert.deepEqual(got, expected, what);
@@ -73,7 +75,9 @@ async function sums() {
   q.request.inputs[0].contents = { int_contents: q.a };
   q.request.inputs[1].contents = { int_contents: q.b };
   const r = await call("ModelInfer", q.request);
-  want(r.raw_output_contents.length ? r.raw_output_contents.map(int32) : r.outputs.map((o) => o.contents.int_contents), [q.sums, q.differences], "ModelInfer by contents");
+  want(r.raw_output_contents.map(int32), [q.sums, q.differences], "ModelInfer by contents");
+  q.request.parameters = { binary_data_output: { bool_param: false } };
+  want((await call("ModelInfer", q.request)).outputs.map((o) => o.contents.int_contents), [q.sums, q.differences], "ModelInfer by contents both ways");
 }
 
 async function types() {
@@ -92,10 +96,9 @@ async function types() {
       const request = { model_name: `identity_${name}`, inputs: [input] };
       if (contents) input.contents = { [contents]: values || Array.from(array, (v) => (typeof v === "bigint" ? v.toString() : v)) };
       else request.raw_input_contents = [bytes(array)];
-      const r = await call("ModelInfer", request);
+      const r = await call("ModelInfer", request, name === "BF16" ? bf16 : client);
       want([r.outputs[0].datatype, r.outputs[0].shape], [name, ["1", "3"]], `${name}, type and shape`);
-      if (r.raw_output_contents.length) want(r.raw_output_contents[0], bytes(array), `${name}, ${contents || "raw"}`);
-      else want(r.outputs[0].contents[contents], input.contents[contents], `${name}, ${contents}`);
+      want(r.raw_output_contents[0], bytes(array), `${name}, ${contents || "raw"}`);
     }
   }
 }
@@ -139,9 +142,32 @@ async function statistics() {
   want(index.models.filter((m) => m.name === "simple").map((m) => m.state), ["READY"], "RepositoryIndex");
 }
 
+async function classes() {
+  const scores = Float32Array.of(0.25, 2, 1);
+  const output = { name: "OUTPUT0", parameters: { classification: { int64_param: 2 } } };
+  const r = await call("ModelInfer", { model_name: "scores", inputs: [{ name: "INPUT0", datatype: "FP32", shape: [1, 3] }], outputs: [output], raw_input_contents: [bytes(scores)] });
+  want([r.outputs[0].datatype, r.outputs[0].shape], ["BYTES", ["1", "2"]], "classification, type and shape");
+  want(r.raw_output_contents[0].toString("latin1"), "\x0e\0\0\x002.000000:1:dog\x0f\0\0\x001.000000:2:bird", "classification");
+}
+
+async function repository() {
+  const ready = async () => (await call("ModelReady", { name: "simple" })).ready;
+  await call("RepositoryModelUnload", { model_name: "simple" });
+  want(await ready(), false, "ModelReady of a model that was unloaded");
+  const { models } = await call("RepositoryIndex", { ready: true });
+  want(models.filter((m) => m.name === "simple"), [], "RepositoryIndex of those that are ready");
+  await refused("ModelInfer", simple(1, "").request, grpc.status.NOT_FOUND, "Request for unknown model: 'simple' is not found", "infer after an unload");
+  await refused("RepositoryModelLoad", { model_name: "simple", parameters: { config: { string_param: "{}" } } }, grpc.status.UNIMPLEMENTED, "failed to load 'simple': parameter 'config'", "load with a configuration");
+  await refused("RepositoryModelLoad", { model_name: "wrong_model_name" }, grpc.status.NOT_FOUND, "failed to load 'wrong_model_name'", "load of no model");
+  await call("RepositoryModelLoad", { model_name: "simple" });
+  want(await ready(), true, "ModelReady after a load");
+  await sums();
+}
+
 (async () => {
-  for (const part of [server, model, sums, types, errors, stream, statistics]) await part();
+  for (const part of [server, model, sums, types, classes, errors, stream, statistics, repository]) await part();
   client.close();
+  bf16.close();
 })().catch((err) => {
   console.error(err);
   process.exit(1);

@@ -1,7 +1,7 @@
 """A client in Python: the code that protoc writes, grpcio and numpy, nothing of this project.
 
-client.py STUBS ADDRESS makes every call of the protocol and prints a line for each thing that was as expected.
-It ends with an error at the first that was not.
+client.py STUBS ADDRESS BF16 makes every call of the protocol and prints a line for each thing that was as expected. BF16 is the
+address of a server with the model identity_BF16. It ends with an error at the first thing that was not.
 """
 
 import sys
@@ -13,7 +13,9 @@ sys.path.insert(0, sys.argv[1])
 import inference_pb2 as pb  # noqa: E402
 import inference_pb2_grpc as rpc  # noqa: E402
 
-stub = rpc.GRPCInferenceServiceStub(grpc.insecure_channel(sys.argv[2]))
+channel = grpc.insecure_channel(sys.argv[2])
+stub = rpc.GRPCInferenceServiceStub(channel)
+bf16 = rpc.GRPCInferenceServiceStub(grpc.insecure_channel(sys.argv[3]))
 DEADLINE = 20
 
 
@@ -63,7 +65,7 @@ def server():
     m = stub.ServerMetadata(pb.ServerMetadataRequest(), timeout=DEADLINE)
     want(m.name, "triton", "ServerMetadata, name")
     want(m.version != "", True, "ServerMetadata, version")
-    for e in ["classification", "statistics", "model_configuration"]:
+    for e in ["classification", "statistics", "model_configuration", "model_repository", "schedule_policy"]:
         contains(list(m.extensions), e, "ServerMetadata, extensions")
 
 
@@ -122,11 +124,49 @@ def types():
             values = [np.iinfo(dtype).min, np.iinfo(dtype).max, 7]
         a = np.array([values, values[::-1]], dtype)
         for how in [None, field] if field else [None]:
-            r = stub.ModelInfer(infer("identity_" + name, {"INPUT0": (a, name)}, contents=how), timeout=DEADLINE)
+            q = infer("identity_" + name, {"INPUT0": (a, name)}, contents=how)
+            r = (bf16 if name == "BF16" else stub).ModelInfer(q, timeout=DEADLINE)
             o = r.outputs[0]
             want((o.datatype, list(o.shape)), (name, [2, 3]), f"{name}, type and shape")
-            got = r.raw_output_contents[0] if r.raw_output_contents else np.array(list(getattr(o.contents, field)), dtype).tobytes()
-            want(got, a.tobytes(), f"{name}, {how or 'raw'}")
+            want(r.raw_output_contents[0], a.tobytes(), f"{name}, {how or 'raw'}")
+            if how:
+                q.parameters["binary_data_output"].bool_param = False
+                o = stub.ModelInfer(q, timeout=DEADLINE).outputs[0]
+                want(np.array(list(getattr(o.contents, field)), dtype).tobytes(), a.tobytes(), f"{name}, {how} both ways")
+
+
+def options():
+    """Sends what requests of Triton's clients have beside their inputs."""
+    a = np.arange(16, dtype=np.int32).reshape(1, 16)
+    q = infer("simple", {"INPUT0": (a, "INT32"), "INPUT1": (a, "INT32")})
+    for method in [grpc.Compression.Gzip, grpc.Compression.Deflate]:
+        r = stub.ModelInfer(q, timeout=DEADLINE, compression=method, metadata=[("test", "1")])
+        want((arrays(r, np.int32)["OUTPUT0"] == 2 * a).all(), True, f"ModelInfer, {method}")
+    q.parameters["priority"].uint64_param = 1
+    q.parameters["timeout"].int64_param = 20_000_000
+    q.parameters["mine"].string_param = "x"
+    want((arrays(stub.ModelInfer.future(q, timeout=DEADLINE).result(), np.int32)["OUTPUT1"] == 0).all(), True, "ModelInfer with parameters, later")
+    q.parameters["sequence_id"].int64_param = 7
+    refused(stub.ModelInfer, q, grpc.StatusCode.UNIMPLEMENTED, "sequence_id", "a sequence")
+    scores = np.array([[0.25, 2, 1], [-1, -2, 0.5]], np.float32)
+    q = infer("scores", {"INPUT0": (scores, "FP32")})
+    q.outputs.add(name="OUTPUT0").parameters["classification"].int64_param = 2
+    r = stub.ModelInfer(q, timeout=DEADLINE)
+    want((r.outputs[0].datatype, list(r.outputs[0].shape)), ("BYTES", [2, 2]), "classification, type and shape")
+    want(texts(r.raw_output_contents[0]), ["2.000000:1:dog", "1.000000:2:bird", "0.500000:2:bird", "-1.000000:0:cat"], "classification")
+    for name, part in {"SystemSharedMemoryStatus": "memory", "CudaSharedMemoryRegister": "memory", "TraceSetting": "traces", "LogSettings": "log"}.items():
+        method = channel.unary_unary("/inference.GRPCInferenceService/" + name, request_serializer=bytes, response_deserializer=bytes)
+        refused(method, b"", grpc.StatusCode.UNIMPLEMENTED, part, name)
+
+
+def texts(data):
+    """Returns the elements of the type BYTES."""
+    found = []
+    while data:
+        n = int.from_bytes(data[:4], "little")
+        found.append(data[4 : 4 + n].decode())
+        data = data[4 + n :]
+    return found
 
 
 def errors():
@@ -136,6 +176,7 @@ def errors():
     unknown = "Request for unknown model"
     refused(stub.ModelInfer, infer("absent", right), grpc.StatusCode.NOT_FOUND, unknown, "infer of an unknown model")
     refused(stub.ModelInfer, infer("simple", right, model_version="7"), grpc.StatusCode.NOT_FOUND, unknown, "infer of an unknown version")
+    refused(stub.ModelInfer, infer("simple", right, model_version="wrong_specification"), grpc.StatusCode.NOT_FOUND, "failed to get model version from specified version string 'wrong_specification'", "infer of a version that is no number")
     refused(stub.ModelMetadata, pb.ModelMetadataRequest(name="absent"), grpc.StatusCode.NOT_FOUND, unknown, "metadata of an unknown model")
     refused(stub.ModelConfig, pb.ModelConfigRequest(name="absent"), grpc.StatusCode.NOT_FOUND, unknown, "config of an unknown model")
     refused(stub.ModelStatistics, pb.ModelStatisticsRequest(name="absent"), grpc.StatusCode.NOT_FOUND, unknown, "statistics of an unknown model")
@@ -151,7 +192,9 @@ def errors():
     refused(stub.ModelInfer, short, bad, "INPUT1", "too few bytes")
     mixed = infer("simple", right)
     mixed.inputs[0].contents.int_contents.extend([0] * 16)
-    refused(stub.ModelInfer, mixed, bad, "INPUT0", "raw and contents")
+    refused(stub.ModelInfer, mixed, bad, "contents field must not be specified when using raw_input_contents for 'INPUT0' for model 'simple'", "raw and contents")
+    del mixed.raw_input_contents[1]
+    refused(stub.ModelInfer, mixed, bad, "contents field must not be specified when using raw_input_contents for 'INPUT0' for model 'simple'", "raw and contents, of one input")
     output = infer("simple", right)
     output.outputs.add(name="OUTPUT9")
     refused(stub.ModelInfer, output, bad, "unexpected inference output 'OUTPUT9' for model 'simple'", "unknown output")
@@ -184,9 +227,31 @@ def statistics():
 
 
 def repository():
-    index = stub.RepositoryIndex(pb.RepositoryIndexRequest(), timeout=DEADLINE).models
-    want([m.state for m in index if m.name == "simple"], ["READY"], "RepositoryIndex")
+    def index(**q):
+        return {m.name: m.state for m in stub.RepositoryIndex(pb.RepositoryIndexRequest(**q), timeout=DEADLINE).models}
+
+    def ready(name):
+        return stub.ModelReady(pb.ModelReadyRequest(name=name), timeout=DEADLINE).ready
+
+    want(index()["simple"], "READY", "RepositoryIndex")
+    want(len(index()), 14, "RepositoryIndex, a row for each model")
+    stub.RepositoryModelUnload(pb.RepositoryModelUnloadRequest(model_name="simple", parameters={"unload_dependents": pb.ModelRepositoryParameter(bool_param=False)}), timeout=DEADLINE)
+    want(ready("simple"), False, "ModelReady of a model that was unloaded")
+    want("simple" in index(ready=True), False, "RepositoryIndex of those that are ready")
+    want(index()["simple"] in ["UNLOADING", "UNAVAILABLE"], True, "RepositoryIndex after an unload")
+    a = np.zeros((1, 16), np.int32)
+    q = infer("simple", {"INPUT0": (a, "INT32"), "INPUT1": (a, "INT32")})
+    refused(stub.ModelInfer, q, grpc.StatusCode.NOT_FOUND, "Request for unknown model: 'simple' is not found", "infer after an unload")
+    for name in ["config", "file:1/model.onnx"]:
+        q = pb.RepositoryModelLoadRequest(model_name="simple", parameters={name: pb.ModelRepositoryParameter(string_param="{}")})
+        refused(stub.RepositoryModelLoad, q, grpc.StatusCode.UNIMPLEMENTED, f"failed to load 'simple': parameter '{name}'", "load with " + name)
+    refused(stub.RepositoryModelLoad, pb.RepositoryModelLoadRequest(model_name="wrong_model_name"), grpc.StatusCode.NOT_FOUND, "failed to load 'wrong_model_name'", "load of no model")
+    refused(stub.RepositoryModelUnload, pb.RepositoryModelUnloadRequest(model_name="wrong_model_name"), grpc.StatusCode.NOT_FOUND, "failed to unload 'wrong_model_name'", "unload of no model")
+    for _ in range(2):
+        stub.RepositoryModelLoad(pb.RepositoryModelLoadRequest(model_name="simple"), timeout=DEADLINE)
+        want(ready("simple"), True, "ModelReady after a load")
+    sums()
 
 
-for part in [server, model, sums, types, errors, stream, statistics, repository]:
+for part in [server, model, sums, types, options, errors, stream, statistics, repository]:
     part()
