@@ -14,6 +14,9 @@ import (
 
 // Client submits jobs and waits for their answers. Its methods may be called from any goroutine.
 type Client struct {
+	// Trace, unless nil, returns the headers of W3C Trace Context that the jobs of Infer have, for the context that it is called with. It is
+	// set before the first call.
+	Trace func(ctx context.Context) (traceparent, tracestate string)
 	*queue
 	nc     *nats.Conn
 	agreed agreed
@@ -33,22 +36,45 @@ func NewClient(ctx context.Context, nc *nats.Conn, c Config) (*Client, error) {
 	return &Client{queue: q, nc: nc}, nil
 }
 
-// messagesExceeded is the code of JetStream's API for a stream that is full.
-const messagesExceeded = 10077
+// Codes of JetStream's API that nats.go has no names for.
+const (
+	notStored     = 10077 // for a reason that the description says: a limit of the stream
+	noResources   = 10023 // the server has no more room
+	noMemory      = 10028
+	noStorage     = 10047 // what a stream is to set aside is more than that
+	tooManyStored = "maximum messages exceeded"
+)
+
+// full returns why there is no room for a job, "" if that is not what err says.
+func (c *Config) full(err error) string {
+	var api *jetstream.APIError
+	if !errors.As(err, &api) {
+		return ""
+	}
+	switch {
+	case api.ErrorCode == notStored && api.Description == tooManyStored:
+		return fmt.Sprintf("%d jobs wait already", c.MaxJobs)
+	case api.ErrorCode == notStored:
+		return "the jobs that wait take all the room that they may have: " + api.Description
+	case api.ErrorCode == noResources, api.ErrorCode == noMemory, api.ErrorCode == noStorage:
+		return "the NATS server has no room for it (max_file_store, max_memory_store, limits of the account): " + api.Description
+	}
+	return ""
+}
 
 // Submit puts a job into the queue. Once it returns nil, the job is stored. It may be called again with the same
 // job after an error that leaves open whether the job is stored. The error is an *oip.Error with the code
-// InvalidArgument for a job that can't be right, Exhausted if MaxJobs wait already.
+// InvalidArgument for a job that can't be right, Exhausted if there is no room: MaxJobs wait already, or JobBytes, or the server's store is full.
 func (c *Client) Submit(ctx context.Context, j *Job) error {
 	m, err := c.message(j)
 	if err != nil {
 		return err
 	}
 	_, err = c.js.PublishMsg(ctx, m)
-	var api *jetstream.APIError
+	why := c.full(err)
 	switch {
-	case errors.As(err, &api) && api.ErrorCode == messagesExceeded:
-		return &oip.Error{Code: oip.Exhausted, Text: fmt.Sprintf("submit job %q: %d jobs wait already", j.ID, c.MaxJobs), RetryAfter: c.RetryDelay, Cause: err}
+	case why != "":
+		return &oip.Error{Code: oip.Exhausted, Text: fmt.Sprintf("submit job %q: %s", j.ID, why), RetryAfter: c.RetryDelay, Cause: err}
 	case errors.Is(err, nats.ErrMaxPayload):
 		return &oip.Error{Code: oip.TooLarge, Text: fmt.Sprintf("submit job %q: its %d bytes are more than the %d of a message (max_payload of the NATS server)", j.ID, len(j.Body), c.nc.MaxPayload()), Cause: err}
 	case err != nil:

@@ -23,6 +23,9 @@ type Config struct {
 	RetryDelay time.Duration
 	// MaxJobs is how many jobs may wait, 100,000 if it is 0; more are refused.
 	MaxJobs int64
+	// JobBytes is how many bytes jobs that wait may take; more are refused. AnswerBytes is how many answers may take, and dead jobs: the oldest of them go
+	// before their time. The NATS server sets aside what they say, so that neither takes the place of the other. 0: what the server has, together.
+	JobBytes, AnswerBytes int64
 	// JobAge is how long a job may wait; 24 h if it is 0.
 	JobAge time.Duration
 	// AnswerAge is how long answers and dead jobs are kept; 24 h if it is 0. A job that is submitted again in that time is
@@ -61,8 +64,8 @@ func (c Config) withDefaults() (Config, error) {
 	if token(c.Prefix) != c.Prefix {
 		return c, fmt.Errorf("configuration of a queue: the prefix %q may have letters, digits, _ and - only", c.Prefix)
 	}
-	if c.MaxDeliver < 0 || c.MaxJobs < 0 || c.Replicas < 0 {
-		return c, fmt.Errorf("configuration of a queue: MaxDeliver %d, MaxJobs %d and Replicas %d may not be negative", c.MaxDeliver, c.MaxJobs, c.Replicas)
+	if c.MaxDeliver < 0 || c.MaxJobs < 0 || c.JobBytes < 0 || c.AnswerBytes < 0 || c.Replicas < 0 {
+		return c, fmt.Errorf("configuration of a queue: MaxDeliver %d, MaxJobs %d, JobBytes %d, AnswerBytes %d and Replicas %d may not be negative", c.MaxDeliver, c.MaxJobs, c.JobBytes, c.AnswerBytes, c.Replicas)
 	}
 	if c.MaxDeliver == 0 {
 		c.MaxDeliver = 5
@@ -95,7 +98,7 @@ func open(ctx context.Context, js jetstream.JetStream, c Config) (*queue, error)
 	}
 	q.jobs, err = q.stream(ctx, jetstream.StreamConfig{
 		Name: stream(c.Prefix, "JOBS"), Description: "requests to models, by package natsserve of popefgen", Subjects: []string{c.Prefix + ".jobs.*"},
-		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew, MaxMsgs: c.MaxJobs, MaxAge: c.JobAge,
+		Retention: jetstream.WorkQueuePolicy, Discard: jetstream.DiscardNew, MaxMsgs: c.MaxJobs, MaxBytes: unlimited(c.JobBytes), MaxAge: c.JobAge,
 		Duplicates: min(duplicates, c.JobAge), Storage: storage, Replicas: c.Replicas,
 	})
 	if err != nil {
@@ -106,19 +109,27 @@ func open(ctx context.Context, js jetstream.JetStream, c Config) (*queue, error)
 	}
 	q.answers, err = q.stream(ctx, jetstream.StreamConfig{
 		Name: stream(c.Prefix, "ANSWERS"), Description: "what models answered, one message for each job", Subjects: []string{c.Prefix + ".answers.*"},
-		MaxMsgsPerSubject: 1, MaxAge: c.AnswerAge, AllowDirect: true, Storage: storage, Replicas: c.Replicas,
+		MaxMsgsPerSubject: 1, MaxBytes: unlimited(c.AnswerBytes), MaxAge: c.AnswerAge, AllowDirect: true, Storage: storage, Replicas: c.Replicas,
 	})
 	if err != nil {
 		return nil, err
 	}
 	_, err = q.stream(ctx, jetstream.StreamConfig{
 		Name: stream(c.Prefix, "DEAD"), Description: "jobs that could not be answered, with the reason", Subjects: []string{c.Prefix + ".dead.*.*"},
-		MaxMsgsPerSubject: 1, MaxAge: c.AnswerAge, AllowDirect: true, Storage: storage, Replicas: c.Replicas,
+		MaxMsgsPerSubject: 1, MaxBytes: unlimited(c.AnswerBytes), MaxAge: c.AnswerAge, AllowDirect: true, Storage: storage, Replicas: c.Replicas,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return q, nil
+}
+
+// unlimited returns a limit as streams have it.
+func unlimited(n int64) int64 {
+	if n == 0 {
+		return -1
+	}
+	return n
 }
 
 func (q *queue) stream(ctx context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {

@@ -45,12 +45,37 @@ type Job struct {
 	Header int
 	// Expires is when nobody wants the answer any more; zero: never.
 	Expires time.Time
+	// Traceparent and Tracestate are the headers of W3C Trace Context, which the message has under these names in small letters: spans
+	// of the server that computes the job belong to that trace. They may be "".
+	Traceparent, Tracestate string
 }
 
 // Answer is what a model answered.
 type Answer struct {
 	Body   []byte // as REST answers
 	Header int    // how many bytes of Body are JSON, before those of binary tensors; -1: all of them
+	// Traceparent is the span that computed the job if the server made one, else that of the job; "" if there is none.
+	Traceparent string
+}
+
+// headers of W3C Trace Context.
+const (
+	traceparent = "traceparent"
+	tracestate  = "tracestate"
+	// mostTrace is how many bytes they may have; longer ones are nobody's.
+	mostTrace = 512
+)
+
+// traceHeader returns a header of W3C Trace Context, which libraries of HTTP write with a capital letter.
+func traceHeader(h nats.Header, name string) string {
+	v := h.Get(name)
+	if v == "" {
+		v = h.Get("T" + name[1:])
+	}
+	if len(v) > mostTrace {
+		return ""
+	}
+	return v
 }
 
 // token writes s as one token of a subject, and of the name of a consumer: bytes other than letters, digits, _ and - are %XX.
@@ -85,8 +110,8 @@ func (c *Config) message(j *Job) (*nats.Msg, error) {
 	case j.Header > len(j.Body) || j.Header < -1:
 		return nil, oip.Errorf(oip.InvalidArgument, "submit job %q: its header has %d bytes and its body %d", j.ID, j.Header, len(j.Body))
 	}
-	if strings.ContainsAny(j.ID+j.Version, "\r\n") {
-		return nil, oip.Errorf(oip.InvalidArgument, "submit job %q: an id or version may not contain line breaks", j.ID)
+	if strings.ContainsAny(j.ID+j.Version+j.Traceparent+j.Tracestate, "\r\n") {
+		return nil, oip.Errorf(oip.InvalidArgument, "submit job %q: an id, version or header of a trace may not contain line breaks", j.ID)
 	}
 	m := &nats.Msg{Subject: c.jobSubject(j.Model), Data: j.Body, Header: nats.Header{jetstream.MsgIDHeader: {j.ID}}}
 	if j.Header >= 0 {
@@ -98,12 +123,19 @@ func (c *Config) message(j *Job) (*nats.Msg, error) {
 	if !j.Expires.IsZero() {
 		m.Header.Set(Expires, j.Expires.UTC().Format(time.RFC3339Nano))
 	}
+	if j.Traceparent != "" {
+		m.Header.Set(traceparent, j.Traceparent)
+		if j.Tracestate != "" {
+			m.Header.Set(tracestate, j.Tracestate)
+		}
+	}
 	return m, nil
 }
 
 // parse returns the job that a message says. The job has its id and model even if the rest is wrong.
 func parse(model string, h nats.Header, body []byte) (*Job, error) {
-	j := &Job{ID: h.Get(jetstream.MsgIDHeader), Model: model, Version: h.Get(Version), Body: body, Header: -1}
+	j := &Job{ID: h.Get(jetstream.MsgIDHeader), Model: model, Version: h.Get(Version), Body: body, Header: -1,
+		Traceparent: traceHeader(h, traceparent), Tracestate: traceHeader(h, tracestate)}
 	if j.ID == "" || len(j.ID) > wire.MaxID {
 		return j, oip.Errorf(oip.InvalidArgument, "job for model '%s' has an id (header %s) of %d bytes, expected 1 to %d", model, jetstream.MsgIDHeader, len(j.ID), wire.MaxID)
 	}
@@ -127,6 +159,9 @@ func parse(model string, h nats.Header, body []byte) (*Job, error) {
 // answerMessage is the message that stores the answer of a job, or the error that it got.
 func (c *Config) answerMessage(id string, a Answer, e *oip.Error) *nats.Msg {
 	m := &nats.Msg{Subject: c.answerSubject(id), Header: nats.Header{}}
+	if a.Traceparent != "" {
+		m.Header.Set(traceparent, a.Traceparent)
+	}
 	if e == nil {
 		m.Data = a.Body
 		if a.Header >= 0 {
@@ -153,9 +188,9 @@ func answer(h nats.Header, body []byte) (Answer, error) {
 		if err := json.Unmarshal(body, &f); err != nil {
 			return Answer{}, fmt.Errorf("stored answer with the code %.32q: %w", name, err)
 		}
-		return Answer{}, &oip.Error{Code: code(name), Text: f.Error, Contract: f.Contract}
+		return Answer{Traceparent: traceHeader(h, traceparent)}, &oip.Error{Code: code(name), Text: f.Error, Contract: f.Contract}
 	}
-	a := Answer{Body: body, Header: -1}
+	a := Answer{Body: body, Header: -1, Traceparent: traceHeader(h, traceparent)}
 	if s := h.Get(HeaderLength); s != "" {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < 0 || n > len(body) {

@@ -84,7 +84,8 @@ func (s *served) room(model string) int {
 	return v.Limits().Computing
 }
 
-func (s *served) compute(ctx context.Context, j *Job) (_ Answer, err error) {
+func (s *served) compute(ctx context.Context, j *Job) (a Answer, err error) {
+	a.Traceparent = j.Traceparent
 	b, _ := s.jobs.Get().(*buffers)
 	if b == nil {
 		b = new(buffers)
@@ -92,16 +93,24 @@ func (s *served) compute(ctx context.Context, j *Job) (_ Answer, err error) {
 	defer s.jobs.Put(b)
 	v, err := s.core.Lookup([]byte(j.Model), []byte(j.Version))
 	if err != nil {
-		return Answer{}, err
+		return a, err
 	}
 	defer v.Release()
 	if err := v.Refusal(); err != nil {
-		return Answer{}, err
+		return a, err
 	}
 	c := v.Get()
 	defer v.Put(c)
 	c.Protocol, c.Received = core.Queue, len(j.Body)
-	defer func() { c.Err = err }()
+	if s.core.Traced() {
+		c.Traceparent, c.Tracestate = j.Traceparent, j.Tracestate
+	}
+	defer func() {
+		c.Err = err
+		if c.Traceparent != "" {
+			a.Traceparent = c.Traceparent
+		}
+	}()
 	b.source.Reset(j.Body)
 	b.reader.Reset(&b.source, int64(len(j.Body)))
 	if j.Header == 0 && len(j.Body) > 0 {
@@ -110,15 +119,15 @@ func (s *served) compute(ctx context.Context, j *Job) (_ Answer, err error) {
 		err = b.reader.Request(&c.Request, c.Memory, int64(j.Header))
 	}
 	if err != nil {
-		return Answer{}, err
+		return a, err
 	}
 	if err := v.Run(ctx, c); err != nil {
-		return Answer{}, err
+		return a, err
 	}
 	if err := b.writer.Answer(v.Spec.Name, v.Name, &c.Request, c.Memory); err != nil {
-		return Answer{}, err
+		return a, err
 	}
-	a := Answer{Body: append(make([]byte, 0, b.writer.Size()), b.writer.Text...), Header: -1}
+	a.Body, a.Header = append(make([]byte, 0, b.writer.Size()), b.writer.Text...), -1
 	if b.writer.Split {
 		a.Header = len(a.Body)
 	}

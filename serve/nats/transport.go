@@ -46,6 +46,9 @@ func (c *Client) ask(ctx context.Context, spec *oip.Spec, hash string, x oip.Exc
 	if limited {
 		j.Expires = until
 	}
+	if c.Trace != nil {
+		j.Traceparent, j.Tracestate = c.Trace(ctx)
+	}
 	if err := c.Submit(ctx, j); err != nil {
 		return contextual(ctx, err)
 	}

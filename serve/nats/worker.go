@@ -263,7 +263,7 @@ func (w *Worker) do(ctx context.Context, q *queue, model string, m jetstream.Msg
 			w.ack(m, log)
 		}
 	case errors.As(err, &e) && e.Code == oip.FailedPrecondition: // what its client has to know, and may go on with
-		if err := w.store(ctx, q, q.answerMessage(j.ID, Answer{}, e)); err != nil {
+		if err := w.store(ctx, q, q.answerMessage(j.ID, a, e)); err != nil {
 			log.Warn("queue: the answer can not be stored; the job will be delivered again", "error", err)
 			return
 		}
@@ -315,8 +315,9 @@ func (w *Worker) try(ctx context.Context, j *Job) (Answer, error) {
 }
 
 // store publishes a message to a subject that may hold one, and returns nil if it holds one already. It keeps
-// trying while the server is away, since there is an answer.
+// trying while the server is away, or has no room, since there is an answer; the log says so once.
 func (w *Worker) store(ctx context.Context, q *queue, m *nats.Msg) error {
+	said := false
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
 		_, err := q.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(0))
 		var api *jetstream.APIError
@@ -327,6 +328,10 @@ func (w *Worker) store(ctx context.Context, q *queue, m *nats.Msg) error {
 			return nil
 		case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrConnectionClosed), ctx.Err() != nil:
 			return err
+		}
+		if !said {
+			said = true
+			w.log.Warn("queue: an answer can not be stored, trying again", "subject", m.Subject, "error", err)
 		}
 		if !sleep(ctx, wait) {
 			return err
@@ -350,7 +355,7 @@ func (w *Worker) bury(ctx context.Context, q *queue, j *Job, m jetstream.Msg, tr
 		}
 	}
 	dead := &nats.Msg{Subject: q.deadSubject(j.Model, id), Data: m.Data(), Header: nats.Header{}}
-	for _, h := range []string{HeaderLength, Version, Expires} {
+	for _, h := range []string{HeaderLength, Version, Expires, traceparent, tracestate} {
 		if v := m.Headers().Get(h); v != "" {
 			dead.Header.Set(h, v)
 		}
@@ -363,7 +368,7 @@ func (w *Worker) bury(ctx context.Context, q *queue, j *Job, m jetstream.Msg, tr
 	dead.Header.Set(Deliveries, strconv.FormatUint(tries, 10))
 	err := w.store(ctx, q, dead)
 	if err == nil && id == j.ID {
-		err = w.store(ctx, q, q.answerMessage(j.ID, Answer{}, e))
+		err = w.store(ctx, q, q.answerMessage(j.ID, Answer{Traceparent: j.Traceparent}, e))
 	}
 	if err == nil {
 		err = m.TermWithReason(e.Code.String())

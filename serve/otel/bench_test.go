@@ -31,7 +31,7 @@ func BenchmarkREST(b *testing.B) {
 		with   []serve.Option
 		header string
 	}{
-		{"without", nil, ""}, {"0%/without", []serve.Option{never}, ""}, {"0%-traceparent/without", []serve.Option{never}, header},
+		{"without", nil, ""}, {"Ratio(0)/without", []serve.Option{With(sdk.NewTracerProvider(), Ratio(0))}, ""}, {"Ratio(0)-traceparent/without", []serve.Option{With(sdk.NewTracerProvider(), Ratio(0))}, header}, {"0%/without", []serve.Option{never}, ""}, {"0%-traceparent/without", []serve.Option{never}, header},
 		{"100%/without", []serve.Option{With(always)}, ""}, {"same/without", nil, ""},
 	}
 	text := fmt.Sprintf(`{"inputs":[{"name":"INPUT0","shape":[1,256],"datatype":"FP32","parameters":{"binary_data_size":%d}}],"parameters":{"binary_data_output":true}}`, 1024)

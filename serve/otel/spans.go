@@ -2,8 +2,11 @@ package otelserve
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,20 +16,24 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/serve"
 	"github.com/popefgen/popefgen/serve/internal/core"
 	"github.com/popefgen/popefgen/serve/oip"
 )
 
-// Attributes of the span of a request. They are set at its end: a sampler sees name and kind.
+// Attributes of spans. Those of a request are set at its end: a sampler sees name and kind.
 const (
 	Model    = attribute.Key("popefgen.model")          // the model's name
 	Version  = attribute.Key("popefgen.version")        // of the model
 	Protocol = attribute.Key("popefgen.protocol")       // REST, gRPC or queue
 	Code     = attribute.Key("popefgen.code")           // OK, or the name of an oip.Code, such as INVALID_ARGUMENT
-	Samples  = attribute.Key("popefgen.samples")        // in the request, 1 if it has no dimension of them
+	Samples  = attribute.Key("popefgen.samples")        // in the request, 1 if it has no dimension of them; in the batch, without padding
 	Received = attribute.Key("popefgen.received_bytes") // of the request's body
 	Sent     = attribute.Key("popefgen.sent_bytes")     // of the answer's body
+	Padding  = attribute.Key("popefgen.padding")        // samples of the batch that are nobody's
+	Requests = attribute.Key("popefgen.requests")       // that share the batch, sampled or not
+	Replica  = attribute.Key("popefgen.replica")        // that computed the batch
 )
 
 // errorType is the attribute that OpenTelemetry's conventions have for what kind of error it was.
@@ -37,39 +44,68 @@ const scope = "github.com/popefgen/popefgen/serve/otel"
 
 // With has the server make spans of its requests by a tracer of p, which decides what is sampled and where it goes, and which the caller shuts
 // down after [serve.Server.Run]. A server has one at most.
-func With(p trace.TracerProvider) serve.Option {
+func With(p trace.TracerProvider, options ...Option) serve.Option {
 	return func(s *serve.Server) error {
 		if p == nil {
 			return errors.New("serve: traces: the TracerProvider is nil")
 		}
-		if !s.Core().ObserveTraces(newSpans(p)) {
+		made := newSpans(p)
+		for _, o := range options {
+			if err := o(made); err != nil {
+				return err
+			}
+		}
+		if !s.Core().ObserveTraces(made) {
 			return errors.New("serve: traces: the server has a TracerProvider already: want one, which may export to several places")
 		}
 		return nil
 	}
 }
 
-// spans makes the spans. It is a [core.Observer].
+// Option is an option of [With].
+type Option func(*spans) error
+
+// Ratio decides what is sampled before the provider is asked, which costs less than its answer: a request whose caller says of which trace it is,
+// as its caller decided; of the others as many as the ratio says, from 0 to 1. What it samples the provider should sample too: leave that
+// its default sampler, ParentBased(AlwaysSample). Contexts of requests that are not sampled have a span context that says so.
+func Ratio(of float64) Option {
+	return func(s *spans) error {
+		if !(of >= 0 && of <= 1) {
+			return fmt.Errorf("serve: traces: the ratio is %v: want 0 to 1", of)
+		}
+		s.ratio = &of
+		return nil
+	}
+}
+
+// spans makes the spans. It is a [core.TraceObserver].
 type spans struct {
 	tracer trace.Tracer
+	ratio  *float64 // nil: the provider decides alone
 
 	// Names of spans are made once for each model, and read without a lock.
 	mu    sync.Mutex
-	names atomic.Pointer[map[string]string]
+	names atomic.Pointer[map[string]names]
 }
+
+// names are those of a model's spans.
+type names struct{ infer, batch string }
 
 // server is an option that would be made for each span.
 var server = trace.WithSpanKind(trace.SpanKindServer)
 
 func newSpans(p trace.TracerProvider) *spans {
 	s := &spans{tracer: p.Tracer(scope)}
-	s.names.Store(&map[string]string{})
+	s.names.Store(&map[string]names{})
 	return s
 }
 
 // Begin begins the span of a request, at the time when its header was there.
 func (s *spans) Begin(ctx context.Context, v *core.Version, c *core.Call) context.Context {
-	ctx, _ = s.start(ctx, v, c)
+	ctx, span := s.start(ctx, v, c)
+	if of := span.SpanContext(); c.Protocol == core.Queue && of.IsValid() { // the answer says which span it is of
+		c.Traceparent = "00-" + of.TraceID().String() + "-" + of.SpanID().String() + "-" + of.TraceFlags().String()
+	}
 	return ctx
 }
 
@@ -83,11 +119,12 @@ func (s *spans) End(ctx context.Context, v *core.Version, c *core.Call, err erro
 		return
 	}
 	t := &c.Times
+	computes := t.Computes()
 	for _, step := range []struct {
 		name     string
 		from, to time.Time
 	}{
-		{"decode", t.Begun, t.Queued}, {"queue", t.Queued, t.Computing}, {"compute", t.Computing, t.Computed}, {"encode", t.Computed, t.Ended},
+		{"decode", t.Begun, t.Queued}, {"queue", t.Queued, computes}, {"compute", computes, t.Computed}, {"encode", t.Computed, t.Ended},
 	} {
 		if step.from.IsZero() {
 			break
@@ -95,7 +132,11 @@ func (s *spans) End(ctx context.Context, v *core.Version, c *core.Call, err erro
 		if step.to.IsZero() { // it failed there
 			step.to = t.Ended
 		}
-		_, child := s.tracer.Start(ctx, step.name, trace.WithTimestamp(step.from))
+		options := append(make([]trace.SpanStartOption, 0, 2), trace.WithTimestamp(step.from))
+		if step.name == "compute" && len(c.Batches) > 0 {
+			options = append(options, trace.WithLinks(links(c.Batches)...))
+		}
+		_, child := s.tracer.Start(ctx, step.name, options...)
 		child.End(trace.WithTimestamp(step.to))
 	}
 	span.SetAttributes(Model.String(v.Spec.Name), Version.String(v.Name), Protocol.String(c.Protocol.String()), Samples.Int(c.Samples()), Received.Int(c.Received), Sent.Int(c.Sent))
@@ -126,18 +167,72 @@ func (s *spans) start(ctx context.Context, v *core.Version, c *core.Call) (conte
 	if c.Traceparent != "" && !trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = propagation.TraceContext{}.Extract(ctx, carrier{c})
 	}
+	if s.ratio != nil {
+		if parent := trace.SpanContextFromContext(ctx); parent.IsValid() && !parent.IsSampled() {
+			return ctx, unsampled
+		} else if !parent.IsValid() && rand.Float64() >= *s.ratio {
+			return trace.ContextWithSpanContext(ctx, dropped()), unsampled
+		}
+	}
 	// Attributes would be made for spans, too, that nobody sees: they are set at the end.
-	return s.tracer.Start(ctx, s.name(v.Spec.Name), server, trace.WithTimestamp(c.Times.Begun))
+	return s.tracer.Start(ctx, s.name(v.Spec.Name).infer, server, trace.WithTimestamp(c.Times.Begun))
 }
 
-func (s *spans) name(model string) string {
+// unsampled is the span of requests that Ratio does not sample.
+var unsampled = trace.SpanFromContext(context.Background())
+
+// dropped returns the context of a trace that is not sampled: what hooks begin in it, and what they ask others, is not either.
+func dropped() trace.SpanContext {
+	var c trace.SpanContextConfig
+	binary.LittleEndian.PutUint64(c.TraceID[:], rand.Uint64())
+	binary.LittleEndian.PutUint64(c.TraceID[8:], rand.Uint64()|1)
+	binary.LittleEndian.PutUint64(c.SpanID[:], rand.Uint64()|1)
+	return trace.NewSpanContext(c)
+}
+
+// Mark returns the span of a request that is sampled.
+func (s *spans) Mark(ctx context.Context) any {
+	if c := trace.SpanContextFromContext(ctx); c.IsSampled() {
+		return c
+	}
+	return nil
+}
+
+// Ran makes the span of a run that computed requests of which some are sampled, and returns which it is. It is sampled with the first of
+// them, whose trace it belongs to, and has links to all.
+func (s *spans) Ran(v *core.Version, r rt.Run, requests []any) any {
+	if len(requests) == 0 {
+		return nil
+	}
+	first, _ := requests[0].(trace.SpanContext)
+	_, span := s.tracer.Start(trace.ContextWithSpanContext(context.Background(), first), s.name(v.Spec.Name).batch, trace.WithTimestamp(r.Begun), trace.WithLinks(links(requests)...),
+		trace.WithAttributes(Model.String(v.Spec.Name), Version.String(v.Name), Samples.Int(r.Samples), Padding.Int(r.Padding()), Requests.Int(r.Calls), Replica.Int(r.Replica)))
+	if r.Err != nil {
+		span.SetStatus(codes.Error, core.Failure(v.Spec.Name, r.Err).Error())
+	}
+	span.End(trace.WithTimestamp(r.Ended))
+	if c := span.SpanContext(); c.IsSampled() {
+		return c
+	}
+	return nil
+}
+
+func links(to []any) []trace.Link {
+	all := make([]trace.Link, len(to))
+	for i := range to {
+		all[i].SpanContext, _ = to[i].(trace.SpanContext)
+	}
+	return all
+}
+
+func (s *spans) name(model string) names {
 	if n, ok := (*s.names.Load())[model]; ok {
 		return n
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	more := maps.Clone(*s.names.Load())
-	more[model] = "infer " + model
+	more[model] = names{"infer " + model, "batch " + model}
 	s.names.Store(&more)
 	return more[model]
 }
