@@ -27,7 +27,7 @@ type driver func(addr string, q *request, n, clients int) (float64, error)
 // clients is how many connections make requests of a pair.
 const clients = 16
 
-var drivers = map[string]driver{"h2load": h2load, "go": goClients}
+var drivers = map[string]driver{"h2load": h2load, "go": goClients, "wrk": wrk, "hey": hey}
 
 var (
 	h2loadDone = regexp.MustCompile(`requests: (\d+) total, .* (\d+) succeeded, `)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -33,43 +34,32 @@ func digitsRequest() *request {
 }
 
 // measureFamilies has callers of one sample each ask the example digits, compiled for several sizes and for each of them alone.
-func measureFamilies(drive driver, rounds, n int) (string, error) {
+func measureFamilies(o *options) (string, error) {
+	const goal = 0.9
 	names := append([]string{strings.Join(familySizes, ",")}, familySizes...)
-	q := digitsRequest()
-	var process []*process
-	for _, sizes := range names {
-		p, err := start(digitsPrefix + sizes)
+	t := report.NewTable("callers", "samples/s, sizes "+names[0], "best single size", "its samples/s", "ratio", "goal", "")
+	for _, callers := range familyCallers {
+		all, err := familySet(o, names, callers)
 		if err != nil {
 			return "", err
 		}
-		defer p.stop()
-		if err := check(p.addr, q); err != nil {
-			return "", fmt.Errorf("digits for %s: %w", sizes, err)
-		}
-		process = append(process, p)
-	}
-	t := report.NewTable("callers", "samples/s, sizes "+names[0], "best single size", "its samples/s", "ratio", "goal", "")
-	for _, callers := range familyCallers {
-		best := make([]float64, len(process))
-		for range rounds {
-			for i, p := range process {
-				rate, err := drive(p.addr, q, n, callers)
-				if err != nil {
-					return "", err
-				}
-				best[i] = max(best[i], rate)
-			}
-		}
-		single := slices.Max(best[1:])
-		ratio := best[0] / single
-		t.Row(strconv.Itoa(callers), number(best[0]), names[1+slices.Index(best[1:], single)], number(single), fmt.Sprintf("%.2f", ratio), "≥ 0.9", verdict(ratio >= 0.9))
+		middle := func(i int) float64 { return median(figures(all[i], rate)) }
+		best := slices.MaxFunc([]int{1, 2, 3, 4}, func(a, b int) int { return cmp.Compare(middle(a), middle(b)) })
+		part := ratio(figures(all[0], rate), figures(all[best], rate))
+		t.Row(strconv.Itoa(callers), number(middle(0)), names[best], number(middle(best)), fmt.Sprintf("%.2f", part), fmt.Sprintf("≥ %g", goal), verdict(part >= goal))
 	}
 	return t.String(), nil
 }
 
-func verdict(met bool) string {
-	if met {
-		return "met"
+func familySet(o *options, names []string, callers int) ([][]cost, error) {
+	var all []*contestant
+	for _, sizes := range names {
+		c, err := enter(digitsPrefix+sizes, digitsRequest(), callers)
+		if err != nil {
+			return nil, fmt.Errorf("digits for %s: %w", sizes, err)
+		}
+		defer c.leave()
+		all = append(all, c)
 	}
-	return "missed"
+	return compete(all, o.rounds, o.requests)
 }

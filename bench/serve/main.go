@@ -3,8 +3,8 @@
 // counts; they take turns, and load comes from h2load where it is installed. It prints a table, and with -write
 // puts it into docs/performance.md.
 //
-//	serve                   measure all pairs
-//	serve -only 'REST'      those whose name has this
+//	serve                   measure everything
+//	serve -only 'REST'      what has this in its name
 //	serve -server bare-grpc be one server, on an address that it prints
 package main
 
@@ -22,11 +22,12 @@ import (
 
 func main() {
 	server := flag.String("server", "", "be this server: "+strings.Join(serverNames(), ", "))
-	only := flag.String("only", "", "measure the pairs whose name has this")
-	rounds := flag.Int("rounds", 5, "turns of every server")
-	requests := flag.Int("requests", 20000, "small requests of a turn; of large ones a tenth")
-	driver := flag.String("driver", "", "what makes the requests: h2load or go; default: h2load if it is installed")
-	docs := flag.String("write", "", "folder whose performance.md is to have the table")
+	o := &options{}
+	flag.StringVar(&o.only, "only", "", "measure the servers, or the goals, whose name has this")
+	flag.IntVar(&o.rounds, "rounds", 15, "rounds in which servers take turns")
+	flag.IntVar(&o.requests, "requests", 5000, "small requests of a round; of large ones a tenth")
+	driver := flag.String("driver", "", "what counts requests a second: h2load, wrk, hey (these two with -only REST) or go; default: h2load if it is installed")
+	docs := flag.String("write", "", "folder whose performance.md is to have the tables")
 	flag.Parse()
 	if *server != "" {
 		exitIf(beServer(*server))
@@ -38,7 +39,10 @@ func main() {
 			*driver = "h2load"
 		}
 	}
-	exitIf(run(*only, *rounds, *requests, *driver, *docs))
+	if o.drive = drivers[*driver]; o.drive == nil {
+		exitIf(fmt.Errorf("-driver: there is no driver %q; want h2load, wrk, hey or go", *driver))
+	}
+	exitIf(run(o, *driver, *docs))
 }
 
 func exitIf(err error) {
@@ -48,43 +52,62 @@ func exitIf(err error) {
 	}
 }
 
-func run(only string, rounds, requests int, driver, docs string) error {
-	if only != "" && docs != "" {
-		return fmt.Errorf("-write: the document shows all pairs; it does not go with -only")
+// options say what is measured, and how long.
+type options struct {
+	only             string
+	rounds, requests int
+	drive            driver
+}
+
+func (o *options) wants(name string) bool { return strings.Contains(name, o.only) }
+
+// sections are what is measured, each a table with a sentence before it.
+var sections = []struct {
+	name    string // "" are the pairs, which have names of their own
+	text    string
+	measure func(*options) (string, error)
+}{
+	{"", "", measurePairs},
+	{"metrics and traces", "What it costs that requests are observed; the second row says what two processes of the same server differ by:", measureObserved},
+	{"several sizes", "The example digits, compiled for several sizes and for each alone, behind callers that send a sample each:", measureFamilies},
+	{"overload", "", measureOverload},
+	{"slow clients", "A good client beside a thousand slow ones, which come again when they are cut off:", measureSlow},
+	{"ready", "From a file to a server that is ready, and to the first answer of the package that is generated of it:", measureReady},
+	{"idle", "", measureIdle},
+}
+
+func run(o *options, driver, docs string) error {
+	if o.only != "" && docs != "" {
+		return fmt.Errorf("-write: the document shows everything; it does not go with -only")
 	}
-	drive := drivers[driver]
-	if drive == nil {
-		return fmt.Errorf("-driver: there is no driver %q; want h2load or go", driver)
-	}
-	table := report.NewTable("server", "processor time, µs", "/ bare", "goal", "allocations", "of bare", "allocated, B", "of bare", "requests/s", "of bare", "peak, MiB")
-	for _, p := range pairs {
-		if !strings.Contains(p.name, only) {
+	text := fmt.Sprintf("Medians of %d rounds; requests/s by %s.\n", o.rounds, driver)
+	fmt.Print(text)
+	any := false
+	for _, s := range sections {
+		if s.name != "" {
+			if !o.wants(s.name) {
+				continue
+			}
+			fmt.Fprintln(os.Stderr, "measuring", s.name)
+		}
+		table, err := s.measure(o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		if table == "" {
 			continue
 		}
-		fmt.Fprintln(os.Stderr, "measuring", p.name)
-		cost, err := p.measure(drive, rounds, requests)
-		if err != nil {
-			return fmt.Errorf("%s: %w", p.name, err)
+		any = true
+		part := "\n" + table
+		if s.text != "" {
+			part = "\n" + s.text + "\n" + part
 		}
-		ours, bare := cost[0], cost[1]
-		table.Row(p.name, number(ours.cpu), fmt.Sprintf("%.2f", ours.cpu/bare.cpu), fmt.Sprintf("≤ %g", p.goal), number(ours.mallocs), number(bare.mallocs),
-			number(ours.bytes), number(bare.bytes), number(ours.rate), number(bare.rate), number(float64(ours.peak)/(1<<20)))
+		fmt.Print(part)
+		text += part
 	}
-	text := fmt.Sprintf("Load by %s, best of %d turns.\n\n%s", driver, rounds, table)
-	if only == "" {
-		fmt.Fprintln(os.Stderr, "measuring several sizes")
-		families, err := measureFamilies(drive, rounds, requests/2)
-		if err != nil {
-			return fmt.Errorf("several sizes: %w", err)
-		}
-		fmt.Fprintln(os.Stderr, "measuring an overload")
-		overload, err := measureOverload(rounds)
-		if err != nil {
-			return fmt.Errorf("overload: %w", err)
-		}
-		text += "\nThe example digits, compiled for several sizes and for each alone, behind callers that send a sample each:\n\n" + families + "\n" + overload
+	if !any {
+		return fmt.Errorf("-only: nothing that is measured has %q in its name", o.only)
 	}
-	fmt.Println(text)
 	if docs == "" {
 		return nil
 	}

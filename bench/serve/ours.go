@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/popefgen/popefgen/serve"
@@ -37,13 +38,13 @@ const (
 	slowTime     = 5 * time.Millisecond
 )
 
-func serveREST(open func() (oip.Model, error)) func(net.Listener) error {
+func serveREST(open func() (oip.Model, error), with ...serve.Option) func(net.Listener) error {
 	return func(l net.Listener) error {
 		m, err := open()
 		if err != nil {
 			return err
 		}
-		s, err := serve.New(serve.WithModel(m), serve.WithHTTPListener(l))
+		s, err := serve.New(append(with, serve.WithModel(m), serve.WithHTTPListener(l))...)
 		if err != nil {
 			return err
 		}
@@ -64,16 +65,16 @@ func serveGRPC(m oip.Model) func(net.Listener) error {
 	}
 }
 
-// digitsPrefix begins the names of servers of the example digits, compiled for the sizes that follow.
+// digitsPrefix begins the names of servers of the example digits, compiled for the sizes that follow. All callers may have their requests computed: those that
+// find no free replica gather in the model, which is what batches are made of.
 const digitsPrefix = "digits="
 
 var digitsFile = "../generated_examples/digits/digits.onnx"
 
 func serveDigits(sizes string) func(net.Listener) error {
 	return serveREST(func() (oip.Model, error) {
-		m, err := dynamic.Open(context.Background(), []string{digitsFile}, dynamic.WithName("echo"), dynamic.WithCompile(dynamic.Compile{Batch: sizes}))
-		return crowd{m}, err
-	})
+		return dynamic.Open(context.Background(), []string{digitsFile}, dynamic.WithName("echo"), dynamic.WithCompile(dynamic.Compile{Batch: sizes}))
+	}, serve.WithLimits("", serve.Limits{Computing: slices.Max(familyCallers)}))
 }
 
 // model is a model whose answer is there before it is asked.
@@ -117,8 +118,3 @@ func (c *call) Run(context.Context) error {
 }
 
 func (c *call) Output(int) ([]byte, []int64) { return c.out, c.model.spec.Outputs[0].Shape }
-
-// crowd is a model that many callers may ask at the same time, whatever it computes in parallel: the others wait in it.
-type crowd struct{ oip.Model }
-
-func (crowd) Parallel() int { return 64 }

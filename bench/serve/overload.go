@@ -14,7 +14,7 @@ import (
 
 // measureOverload sends a server three times its capacity, at fixed times whatever it answers, and counts what it answers and how
 // long it takes to refuse the rest.
-func measureOverload(rounds int) (string, error) {
+func measureOverload(o *options) (string, error) {
 	const (
 		peak  = float64(slowParallel) / (float64(slowTime) / 1e9) // requests a second, if nothing else took time
 		lasts = 3 * time.Second
@@ -30,7 +30,7 @@ func measureOverload(rounds int) (string, error) {
 	}
 	var atPeak, good float64
 	refused := time.Hour
-	for range rounds {
+	for range min(o.rounds, 5) {
 		rate, err := goClients(p.addr, q, int(peak), 2*slowParallel)
 		if err != nil {
 			return "", err

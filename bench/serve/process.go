@@ -21,6 +21,8 @@ var servers = map[string]func(net.Listener) error{
 	"bare-image":  serveHTTP(bareImage),
 	"bare-json":   serveHTTP(bareJSON),
 	"bare-grpc":   serveBareGRPC,
+	"alone-rest":  serveHTTP(aloneREST),
+	"alone-grpc":  serveAloneGRPC,
 }
 
 func serverNames() []string { return slices.Sorted(maps.Keys(servers)) }
@@ -46,6 +48,12 @@ func usageNow() (usage, error) {
 // beServer serves on an address that it prints in a line. For each line that it reads it prints what it has used; it
 // ends with its input.
 func beServer(name string) error {
+	if what, ok := strings.CutPrefix(name, oncePrefix); ok {
+		return beOnce(what)
+	}
+	if what, ok := strings.CutPrefix(name, slowPrefix); ok {
+		return beSlow(what)
+	}
 	serve := servers[name]
 	if sizes, ok := strings.CutPrefix(name, digitsPrefix); ok {
 		serve = serveDigits(sizes)
