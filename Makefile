@@ -6,12 +6,14 @@ FUZZTIME  ?= 20s
 BENCHTIME ?= 200ms
 SOAKTIME  ?= 2m
 BIN       := bin/popefgen
+# Packages tested at a time: many tests wait for clocks and other processes.
+PARALLEL  ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN || echo 2))))
 
 # What is not of the main module, so that users do not download what it needs.
 MODULES   := bench serve/grpc serve/grpc/internal/manifests/strict serve/nats serve/otel ipu/cpu/internal/kernel/internal/asm
 
 .DEFAULT_GOAL := help
-.PHONY: serve-clients bench-serve help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture
+.PHONY: release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,26 +27,32 @@ build: ## build the popefgen command into bin/
 test: lint unit race check-generated ## everything that must pass: lint, tests (goldens among them), race tests, generated code
 
 unit: ## all tests of every module (POPEFGEN_TESTS=all: also what they sample otherwise); make lint vets
-	$(GO) test -vet=off ./...
-	@for m in $(MODULES); do echo "$(GO) -C $$m test -vet=off ./..."; $(GO) -C $$m test -vet=off ./... || exit 1; done
+	$(GO) test -vet=off -p $(PARALLEL) -timeout 20m ./...
+	@for m in $(MODULES); do echo "$(GO) -C $$m test -vet=off ./..."; $(GO) -C $$m test -vet=off -p $(PARALLEL) -timeout 20m ./... || exit 1; done
 
 # What make unit runs too, and where nothing happens at the same time: which
 # passes apply, what errors and documents say, damaged files.
 ALONE     := ^(TestPasses.*|TestNearMisses.*|TestErrorsSay.*|TestDecode.*|TestDeepGraphs|TestEveryPattern|TestCancelLongKernel|Test.*Doc)$$
 
-race: ## the concurrent packages under the race detector
-	$(GO) test -vet=off -race -short -skip '$(ALONE)' ./rt/... ./ipu/... ./serve/... ./generated_examples/...
+# Packages that start no goroutine, nor do their tests: the engine that they ask has tests of its own.
+SEQUENTIAL := /ipu/(num|export|graph(/(autodiff|dump|internal/.*|optim|pass|rows|work))?)$$
+
+# Families of kernels, whose tests compare numbers: what their threads share is tested above them, by TestPartsTouchNothingInCommon.
+FAMILIES  := $(if $(filter all,$(POPEFGEN_TESTS)),^$$,/ipu/cpu/internal/kernel/[a-z]+$$)
+
+race: ## the concurrent packages under the race detector (POPEFGEN_TESTS=all: every family of kernels too)
+	$(GO) test -vet=off -p $(PARALLEL) -race -short -skip '$(ALONE)' $$($(GO) list ./rt/... ./ipu/... ./serve/... ./generated_examples/... | grep -vE '$(SEQUENTIAL)' | grep -vE '$(FAMILIES)') ./ipu/cpu/internal/kernel/tensor
 
 lint: ## gofmt, go vet and staticcheck of every module; functions that nothing reaches
 	@out="$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go'))"; \
 	if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
-	$(GO) tool staticcheck ./...
+	GOGC=400 $(GO) tool staticcheck ./...
 	@GO="$(GO)" sh .ci/deadcode.sh serve/grpc serve/nats serve/otel
 	@tool="$$($(GO) tool -n staticcheck)"; for m in $(MODULES); do \
-	  echo "vet and staticcheck $$m"; $(GO) -C $$m vet ./... && (cd $$m && "$$tool" ./...) || exit 1; done
+	  echo "vet and staticcheck $$m"; $(GO) -C $$m vet ./... && (cd $$m && GOGC=400 "$$tool" ./...) || exit 1; done
 
-hostile: ## every command on files made to exhaust memory or time, in a process that is short of both (make test runs most of it too)
+hostile: ## every command on files made to exhaust memory or time, in a process that is short of both (make test runs most of it too; with POPEFGEN_HOSTILE=all, as .ci/run sets, all)
 	POPEFGEN_HOSTILE=all $(GO) test -count=1 -run 'TestHostileCases|TestBlowUps|TestTablesAre|TestCancelLongKernel' ./cmd/popefgen ./onnx/internal/op ./ipu/cpu/...
 
 golden: ## compare what the generator writes with golden/ (go test ./gen -update rewrites it)
@@ -80,10 +88,21 @@ performance: ## the same, and rewrite the tables of docs/performance.md
 bench-serve: ## servers beside bare ones: processor time, allocations, requests/s (ARGS='-only REST', '-write ../docs')
 	@$(GO) -C bench run ./serve $(ARGS)
 
+bench-train: ## steps of training beside PyTorch, and what is inside a step (ARGS='-only mlp', '-processor-time', '-write ../docs')
+	@$(MAKE) -C bench train GO="$(GO)" ARGS="$(ARGS)"
+
 serve-clients: ## install the clients of others that tests of servers ask (grpcurl, grpc-js) into build/.clients; Debian has the rest
 	@mkdir -p build/.clients
-	GOBIN=$(CURDIR)/build/.clients $(GO) install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4
-	cd build/.clients && npm install --prefix . --ignore-scripts --no-save --no-audit --no-fund @grpc/grpc-js@1.14.3 @grpc/proto-loader@0.8.0
+	@$(GO) version -m build/.clients/grpcurl 2>/dev/null | grep -q 'grpcurl[[:space:]]v1\.9\.4' || { set -x; GOBIN=$(CURDIR)/build/.clients $(GO) install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4; }
+	@if ! command -v npm >/dev/null; then echo "skipped grpc-js: no npm here (apt-get install nodejs npm)"; \
+	else set -x; cd build/.clients && npm install --prefix . --ignore-scripts --no-save --no-audit --no-fund @grpc/grpc-js@1.14.3 @grpc/proto-loader@0.8.0; fi
+
+clients-test: ## have the clients of others that are installed ask popefgen-serve, and name those that are not (POPEFGEN_CLIENTS=all: fail without one)
+	@mkdir -p build; $(GO) -C serve/grpc test -v ./internal/clients >build/clients.log 2>&1 || { cat build/clients.log; exit 1; }
+	@grep -E '^(--- |ok|    [a-z_]*_test.go)' build/clients.log
+
+release: ## tag the modules below the main one for VERSION, which is tagged; without VERSION: try that on what is committed
+	@GO="$(GO)" sh .ci/release.sh $(VERSION)
 
 bench-test: ## the tests of bench/ with ONNX Runtime, without which make test skips some; random operators must give its answers
 	@$(MAKE) -C bench test GO="$(GO)"
@@ -97,8 +116,9 @@ figures: ## measure what README.md says, over the public data, and rewrite its t
 mutants: ## apply deliberate mistakes: tests must notice each (ARGS='-sample 8', '-run REGEXP')
 	$(GO) run ./internal/mutants $(ARGS)
 
-soak: ## requests of every kind for SOAKTIME (default 2m), to runners and to a server, while devices fail (SOAKFLAGS=-race as well)
+soak: ## requests of every kind for SOAKTIME (default 2m), to runners and to servers, while devices fail (SOAKFLAGS=-race as well)
 	POPEFGEN_SOAK=$(SOAKTIME) $(GO) test $(SOAKFLAGS) -count=1 -timeout 30m -v -run TestSoak ./rt ./serve/internal/soak
+	POPEFGEN_SOAK=$(SOAKTIME) $(GO) -C serve/grpc test $(SOAKFLAGS) -count=1 -timeout 30m -v -run TestSoak ./internal/soak ./cmd/popefgen-serve
 
 cross: ## build for the other platforms without cgo
 	@for t in linux/arm64 darwin/arm64 windows/amd64 js/wasm; do \

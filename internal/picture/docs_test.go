@@ -87,7 +87,7 @@ func TestQuestionsHaveOnePath(t *testing.T) {
 // foreign are names in the guides of what stands in other modules.
 var foreign = map[string]bool{
 	"CONTRIBUTING.md": true, "sync.Mutex": true, "testing.AllocsPerRun": true, "cli.Command": true, "text/template": true,
-	"WeightsFromHost": true, // a program of an executable
+	"WeightsFromHost": true, "OptimizerFromHost": true, // programs of an executable
 }
 
 // TestGuidesNameCode: every function, method, type and test that the guides name is

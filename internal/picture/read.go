@@ -120,6 +120,7 @@ var rooms = []string{
 	"ipu/num",
 	"ipu",
 	"ipu/graph",
+	"ipu/export",
 	"ipu/cpu",
 	"ipu/iputest",
 	"onnx",

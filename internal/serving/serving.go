@@ -34,13 +34,15 @@ type Config struct {
 	Admin         string   `yaml:"admin"`          // address of the page for those who run the server; "": none
 	TritonMetrics bool     `yaml:"triton-metrics"` // by Triton\'s names too
 	ServerName    string   `yaml:"server-name"`    // in the metadata
-	Control       string   `yaml:"control"`        // who loads models after the start: "none", "watch", or "explicit": clients of the admin address
+	Control       string   `yaml:"control"`        // who loads models after the start: "none", "watch", or "explicit": clients
+	Repository    bool     `yaml:"repository"`     // callers of REST and gRPC may load and unload models, not those of the admin address alone
+	LoadModel     []string `yaml:"load-model"`     // what is loaded at the start if control is explicit; "*": all
 	Poll          Duration `yaml:"poll"`           // between two looks at the files that are watched
 	DrainDelay    Duration `yaml:"drain-delay"`
 	DrainLimit    Duration `yaml:"drain-limit"`
 	AccessLog     int      `yaml:"access-log"`  // a line for one of so many requests that succeed, and for those that fail; 0: none
 	Connections   *int     `yaml:"connections"` // of each listener
-	Streams       *int     `yaml:"streams"`     // requests under way on a connection of gRPC
+	Streams       *int     `yaml:"streams"`     // requests under way on a connection of HTTP/2
 	Message       *int64   `yaml:"message"`     // bytes of a message of gRPC; nil: what the models of the start need
 
 	TLS    *TLS    `yaml:"tls"`
@@ -196,8 +198,14 @@ func (c *Config) Check() (mistakes []error) {
 	if c.Control != "" && !slices.Contains(Controls, c.Control) {
 		wrong("control", "found %q, want %s", c.Control, strings.Join(Controls, ", "))
 	}
-	if c.Control == "explicit" && c.Admin == "" {
-		wrong("control", "explicit has clients of the admin address load models, and admin has no address")
+	if c.Explicit() && c.Admin == "" && !c.Repository {
+		wrong("control", "explicit has clients load models, and none can: want an address of admin, or repository for callers of REST and gRPC too")
+	}
+	if c.Repository && !c.Explicit() {
+		wrong("repository", "has clients load models, and control is %s, want explicit", c.Control)
+	}
+	if len(c.LoadModel) > 0 && !c.Explicit() {
+		wrong("load-model", "names what is loaded at the start if control is explicit; with another one all models are")
 	}
 	if c.Poll < 0 {
 		wrong("poll", "found %v, want a time above 0", time.Duration(c.Poll))
@@ -267,6 +275,11 @@ func (c *Config) Check() (mistakes []error) {
 		m.Options.check(at, wrong)
 	}
 	return mistakes
+}
+
+// Explicit reports whether clients load and unload models, which repository asks for too.
+func (c *Config) Explicit() bool {
+	return c.Control == "explicit" || c.Control == "" && c.Repository
 }
 
 // Rules returns what clients may do by the names of their certificates.

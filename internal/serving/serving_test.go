@@ -191,7 +191,10 @@ func TestCheck(t *testing.T) {
 			"tls: want both certificate and key", "tls.certificate: open", "auth.tokens: open", "auth.certificates: want tls.client-cas", "auth.certificates.ann.calls: found [\"infer\" \"fly\"]", `versions: found "some"`, "replicas: found -1", "threads: found -1", "linger: found -1ms", "batch: --batch 0",
 			`dim.n: found "4..2:*2"`, "size[1].n: found -1", "pad: n: x: found [0], want a number", "limits.computing: found -1", "limits.timeout: found 0s", "models[0].path: stat", "models[1].name:", "models[2].labels.y: open", "models[2].replicas: found -2", "models[3].path: want a file or a folder",
 		}},
-		"nobody loads": {"http: ':1'\n  control: explicit\n  models: [{path: there}]", []string{"control: explicit has clients of the admin address"}},
+		"nobody loads": {"http: ':1'\n  control: explicit\n  models: [{path: there}]", []string{"control: explicit has clients load models, and none can: want an address of admin, or repository"}},
+		"all load":     {"http: ':1'\n  repository: true\n  load-model: [there]\n  models: [{path: there}]", nil},
+		"who loads":    {"http: ':1'\n  repository: true\n  load-model: [there]\n  control: watch\n  models: [{path: there}]", []string{"repository: has clients load models, and control is watch, want explicit", "load-model: names what"}},
+		"none loads":   {"http: ':1'\n  load-model: [there]\n  models: [{path: there}]", []string{"load-model: names what"}},
 		"nobody may":   {"http: ':1'\n  auth: {}\n  models: [{path: there}]", []string{"auth: want a file of tokens, or names"}},
 		"one address":  {"http: ':7'\n  grpc: ':7'\n  models: [{path: there}]", []string{"grpc: :7 is the address of http too"}},
 	} {
