@@ -102,6 +102,7 @@ var sections = []struct {
 	measure func(*options) (string, error)
 }{
 	{"steps", "A whole step, batch 64, Adam, in ms beside PyTorch's:", measureSteps},
+	{"go", "The same beside frameworks in Go, where they train the network and their losses agree with ours:", measurePeers},
 	{"inside", "Inside a step, on one thread: backward pass by forward pass, the step by the sum of its kernels, allocations; the memory that training adds to a process, in MB, beside PyTorch's:", measureInside},
 	{"adam", "Adam on ten million weights, 28 bytes each, beside what the same threads read from memory in the same turn:", measureAdam},
 	{"recompute", "Twelve encoder layers of 64, batch 16: nothing of the forward pass computed again, and `--recompute standard`:", measureRecompute},

@@ -52,7 +52,7 @@ var networks = []network{
 
 func conv(m *synth.Model, x string, from, to int64) string {
 	operands := []string{x, m.Weights(1/math.Sqrt(float64(9*from)), to, from, 3, 3), m.Weights(0.1, to)}
-	return m.Node("Conv", operands, synth.Attr{Name: "pads", Value: []int64{1, 1, 1, 1}}, synth.Attr{Name: "kernel_shape", Value: []int64{3, 3}})
+	return m.Node("Conv", operands, synth.Attr{Name: "pads", Value: []int64{1, 1, 1, 1}}, synth.Attr{Name: "kernel_shape", Value: []int64{3, 3}}, synth.Attr{Name: "strides", Value: []int64{1, 1}})
 }
 
 func pooled(m *synth.Model, x string) string {
@@ -103,12 +103,15 @@ func transformer(n int64, layers int, d int64) func(m *synth.Model) string {
 	}
 }
 
-// model returns the network as ONNX.
-func (n *network) model() (*onnx.Model, error) {
+// bytes returns the network as an ONNX file.
+func (n *network) bytes() []byte {
 	m := synth.New(17)
 	m.Output(n.build(m), n.batch, n.classes)
-	return onnx.Decode(m.Bytes(), "")
+	return m.Bytes()
 }
+
+// model returns the network as ONNX.
+func (n *network) model() (*onnx.Model, error) { return onnx.Decode(n.bytes(), "") }
 
 // data returns a batch of inputs, normally distributed, and labels.
 func (n *network) data(m *onnx.Model) (x, labels []byte) {

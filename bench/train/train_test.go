@@ -2,6 +2,7 @@ package main
 
 import (
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -48,6 +49,20 @@ func TestStepsAgree(t *testing.T) {
 		require.Positive(t, theirs.Median())
 	}
 	require.NotEmpty(t, p.version)
+}
+
+// TestPeersAgree compares the losses of a network that every framework in Go can train.
+func TestPeersAgree(t *testing.T) {
+	o := &options{rounds: 1, slice: time.Microsecond}
+	n := &networks[slices.IndexFunc(networks, func(n network) bool { return n.name == "mlp" })]
+	for _, p := range peers {
+		t.Run(p.name, func(t *testing.T) {
+			ours, theirs, err := o.comparePeer(n, p.open, 1)
+			require.NoError(t, err)
+			require.Positive(t, ours.Median())
+			require.Positive(t, theirs.Median())
+		})
+	}
 }
 
 // TestRecomputeKeepsBits trains encoder layers with parts of the forward pass computed again.
