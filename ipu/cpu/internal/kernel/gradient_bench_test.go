@@ -63,3 +63,23 @@ func BenchmarkConvWeightGradient(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkTrainingProducts times the products of dense layers, rows of batches by their inputs and outputs: forward, the gradient of
+// the weights and that of the inputs, with weights as ONNX's Gemm mostly has them and as its MatMul has.
+func BenchmarkTrainingProducts(b *testing.B) {
+	for _, c := range []struct{ rows, in, out int64 }{{1792, 128, 512}, {1792, 512, 128}, {1792, 128, 128}, {64, 784, 512}, {64, 512, 256}} {
+		x, y, w, wt := []int64{c.rows, c.in}, []int64{c.rows, c.out}, []int64{c.in, c.out}, []int64{c.out, c.in}
+		for _, p := range []struct {
+			name     string
+			op       graph.Gemm
+			operands [2][]int64
+		}{
+			{"XW", graph.Gemm{}, [2][]int64{x, w}}, {"XWt", graph.Gemm{TransB: true}, [2][]int64{x, wt}},
+			{"XtdY", graph.Gemm{TransA: true}, [2][]int64{x, y}}, {"dYtX", graph.Gemm{TransA: true}, [2][]int64{y, x}},
+			{"dYWt", graph.Gemm{TransB: true}, [2][]int64{y, w}}, {"dYW", graph.Gemm{}, [2][]int64{y, wt}},
+		} {
+			p.op.Alpha = 1
+			b.Run(fmt.Sprint(p.name, c), func(b *testing.B) { measureUnpacked(b, &p.op, 2*float64(c.rows*c.in*c.out), p.operands[:]...) })
+		}
+	}
+}

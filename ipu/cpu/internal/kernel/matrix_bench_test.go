@@ -22,6 +22,17 @@ import (
 // of the fastest quarter, which is better where runs are long.
 func measure(b *testing.B, op graph.Op, flops float64, shapes ...[]int64) {
 	b.Helper()
+	measureOf(b, op, flops, true, shapes)
+}
+
+// measureUnpacked is measure of operands that change from run to run: none is packed before.
+func measureUnpacked(b *testing.B, op graph.Op, flops float64, shapes ...[]int64) {
+	b.Helper()
+	measureOf(b, op, flops, false, shapes)
+}
+
+func measureOf(b *testing.B, op graph.Op, flops float64, packed bool, shapes [][]int64) {
+	b.Helper()
 	var in []graph.TensorType
 	for _, s := range shapes {
 		in = append(in, graph.TensorType{DType: graph.F32, Shape: s})
@@ -38,7 +49,7 @@ func measure(b *testing.B, op graph.Op, flops float64, shapes ...[]int64) {
 	var data, results [][]byte
 	for i, tt := range in {
 		x := src.Tensor(tt)
-		if p, ok := k.(tensor.Packer); ok && i > 0 && p.Packed(i) > 0 {
+		if p, ok := k.(tensor.Packer); packed && ok && i > 0 && p.Packed(i) > 0 {
 			dst := kerneltest.Aligned(p.Packed(i))
 			p.Pack(i, dst, x)
 			p.UsePacked(i)

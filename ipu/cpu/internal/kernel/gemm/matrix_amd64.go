@@ -4,6 +4,7 @@ import (
 	"runtime"
 
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/vec"
 )
 
 // The sizes of the blocks of a product (cache blocking): rowBlock rows of A, DepthBlock
@@ -51,7 +52,7 @@ type vectorProduct struct {
 	product[float32]
 	path  tensor.VectorPath
 	depth int  // of a block
-	copyA bool // A's rows share the cache's sets
+	copyA bool // A's rows share the cache's sets, or its columns lie contiguously
 	copyB bool // B is copied into panels
 	odd   bool // the last run was the first, third, fifth …
 	slots int  // parts that have scratch memory
@@ -77,10 +78,22 @@ func vectorized[T tensor.Number](t *product[T]) tensor.Kernel {
 	}
 	v.depth = ((v.k+blocks-1)/blocks + 7) &^ 7
 	if v.method == byPanels {
-		v.copyA = v.a.Col == 1 && v.a.Row%1024 == 0 && v.m > FewRows(v.path) && v.n >= copiedColumns
+		v.copyA = v.m > FewRows(v.path) && (v.a.Col == 1 && v.a.Row%1024 == 0 || v.transposed()) && v.copies(v.n)
 		v.copyB = !v.readsInPlace()
 	}
 	return v
+}
+
+// transposed reports whether the columns of A lie contiguously, as those of a gradient that is multiplied with what it is the gradient
+// of: the loops take four elements of a row at a time only where they follow each other.
+func (v *vectorProduct) transposed() bool { return v.a.Row == 1 && v.a.Col != 1 }
+
+// copies reports whether so many columns make it worth it to copy rows of A.
+func (v *vectorProduct) copies(width int) bool {
+	if v.transposed() {
+		return width >= transposedColumns
+	}
+	return width >= copiedColumns
 }
 
 // few reports whether the loops for few rows compute the product.
@@ -199,8 +212,11 @@ const unitCost = 800 << 10
 // 15 ms of them.
 const unitMost = 1 << 29
 
-// copiedColumns is how many columns make it worth it to copy rows of A.
-const copiedColumns = 16 * Panel
+// How many columns make it worth it to copy rows of A, and where its columns lie contiguously.
+const (
+	copiedColumns     = 16 * Panel
+	transposedColumns = 2 * Panel
+)
 
 // divide cuts the result into units: for one worker as large as the caches
 // want them, for several a few for each.
@@ -316,11 +332,8 @@ func (t *vectorProductTask) compute(unit int, scratch []float32) {
 			d.limits = t.limits
 		}
 		u := a.At(0, p)
-		if t.copyA && t.width >= copiedColumns {
-			for row := range rows {
-				copy(bufA[row*(t.depth+padding):][:k], u.Data[row*u.Row:])
-			}
-			u = Matrix[float32]{bufA, t.depth + padding, 1}
+		if t.copyA && t.copies(t.width) {
+			u = copyRows(bufA, t.depth+padding, u, rows, k)
 		}
 		for i := range (cols + Panel - 1) / Panel {
 			c := t.column(i, cols)
@@ -341,6 +354,35 @@ func (t *vectorProductTask) compute(unit int, scratch []float32) {
 		}
 		d = Addend{Data: y, Row: t.n}
 	}
+}
+
+// transposedAtOnce is how many columns of A become parts of rows before the next ones: what is read of them stays in the first-level cache.
+const transposedAtOnce = 32
+
+// copyRows copies rows of k elements each to dst, where they are ld apart. Either the elements of a row follow each other, or those of a column.
+func copyRows(dst []float32, ld int, a Matrix[float32], rows, k int) Matrix[float32] {
+	y := Matrix[float32]{dst, ld, 1}
+	if a.Col == 1 {
+		for row := range rows {
+			copy(dst[row*ld:][:k], a.Data[row*a.Row:])
+		}
+		return y
+	}
+	for p := 0; p < k; p += transposedAtOnce {
+		n := min(transposedAtOnce, k-p)
+		to, from := dst[p:], a.Data[p*a.Col:]
+		whole, cols := vec.VectorTile(tensor.View[uint32](tensor.RawBytes(to)), tensor.View[uint32](tensor.RawBytes(from)), rows, n, ld, a.Col)
+		for row := range rows {
+			c := 0
+			if row < whole {
+				c = cols
+			}
+			for ; c < n; c++ {
+				to[row*ld+c] = from[c*a.Col+row]
+			}
+		}
+	}
+	return y
 }
 
 // turnBytes is how much memory of panels lies between two turns of a run that
