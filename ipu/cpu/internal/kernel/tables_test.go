@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/kerneltest"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nhwc"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -50,6 +51,9 @@ func TestTablesAreDeclared(t *testing.T) {
 				}
 				require.LessOrEqual(t, got, declared, "%v of %v", op, in)
 			})
+			if bound == 0 && nhwc.Kernels[kind] != nil && !nhwc.HasLookup() {
+				t.Skip("this processor lacks the instructions that its kernel needs")
+			}
 			require.NotZero(t, bound, "no example has a kernel")
 		})
 	}

@@ -1,7 +1,9 @@
 package nhwc
 
 import (
+	"errors"
 	"math"
+	"slices"
 
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -75,6 +77,9 @@ type nhwcConcat struct {
 }
 
 func bindConcat(_ graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
+	if !HasLookup() && slices.ContainsFunc(in[len(in)/2:], func(table graph.TensorType) bool { return table.DType.Valid() }) {
+		return nil, errors.New("the instructions that look bytes up are not to be used")
+	}
 	k := &nhwcConcat{}
 	for _, x := range in[:len(in)/2] {
 		n := int(x.Shape[x.Rank()-1])
