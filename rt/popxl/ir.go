@@ -1,0 +1,131 @@
+package popxl
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/popefgen/popefgen/ipu/export"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// Ir is a model in the making: streams, variables, constants and the operators
+// between them. Its zero value is not usable, see [New]. One goroutine at a time
+// may use it.
+type Ir struct {
+	b      *graph.Builder
+	layout export.InferenceLayout
+	names  map[string]bool // of streams and variables
+	scopes []string
+	taken  bool // Export has been called
+	errs   []error
+}
+
+// New returns an empty Ir; name is for people.
+func New(name string) *Ir {
+	ir := &Ir{b: graph.NewBuilder(name), names: map[string]bool{}}
+	ir.b.SetProducer("popxl")
+	ir.layout.Graph = ir.b.BeginGraph(name)
+	ir.layout.Iterations = 1
+	return ir
+}
+
+// ErrTaken marks the errors of calls that would change an Ir that has been exported.
+var ErrTaken = errors.New("the Ir has been exported and can't be changed")
+
+// ErrNoIr is the error of calls whose Ir is nil, or was not made by [New].
+var ErrNoIr = errors.New("no Ir: make one with popxl.New")
+
+// Error is one mistake in the making of a model.
+type Error struct {
+	File string // of the call, outside of this package and ops
+	Line int
+	Call string // what was called, such as "ops.MatMul"
+	Err  error
+}
+
+// Error returns the text, such as "net.go:14: ops.MatMul: …".
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s:%d: %s: %v", filepath.Base(e.File), e.Line, e.Call, e.Err)
+}
+
+// Unwrap returns what was wrong.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Err returns all mistakes so far, each an [*Error], joined in the order of the calls; nil if there are none.
+func (ir *Ir) Err() error {
+	if !ir.usable() {
+		return ErrNoIr
+	}
+	return errors.Join(ir.errs...)
+}
+
+func (ir *Ir) usable() bool { return ir != nil && ir.b != nil }
+
+// Scope calls build, and puts the name before those of the operators that it adds, as in "encoder/ops.MatMul":
+// models show them to people. Scopes nest.
+func (ir *Ir) Scope(name string, build func()) {
+	if build == nil {
+		ir.fail("popxl.Ir.Scope", errors.New("the function is nil"))
+		return
+	}
+	if !ir.usable() {
+		build()
+		return
+	}
+	ir.scopes = append(ir.scopes, name)
+	defer func() { ir.scopes = ir.scopes[:len(ir.scopes)-1] }()
+	build()
+}
+
+// scoped returns a name within the scopes that are open.
+func (ir *Ir) scoped(name string) string {
+	if len(ir.scopes) == 0 {
+		return name
+	}
+	return strings.Join(ir.scopes, "/") + "/" + name
+}
+
+// fail keeps a mistake together with the place of the call.
+func (ir *Ir) fail(call string, err error) {
+	if !ir.usable() {
+		return
+	}
+	file, line := caller()
+	ir.errs = append(ir.errs, &Error{file, line, call, err})
+}
+
+// claim reserves a name that callers will see.
+func (ir *Ir) claim(call, name string) bool {
+	switch {
+	case ir.taken:
+		ir.fail(call, ErrTaken)
+	case name == "":
+		ir.fail(call, errors.New("the name is empty"))
+	case ir.names[name]:
+		ir.fail(call, fmt.Errorf("there is a stream or variable %q already", name))
+	default:
+		ir.names[name] = true
+		return true
+	}
+	return false
+}
+
+// deepest is how many callers are searched for one outside of this package.
+const deepest = 16
+
+// caller returns the file and line of the innermost call from outside of this package and those below it.
+func caller() (string, int) {
+	var pcs [deepest]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for {
+		f, more := frames.Next()
+		if !strings.HasPrefix(f.Function, own+".") && !strings.HasPrefix(f.Function, own+"/ops.") || !more {
+			return f.File, f.Line
+		}
+	}
+}
+
+const own = "github.com/popefgen/popefgen/rt/popxl"

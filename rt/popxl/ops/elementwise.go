@@ -1,0 +1,124 @@
+package ops
+
+import (
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/rt/popxl"
+)
+
+func unary[T popxl.Element](call string, fn graph.UnaryFn, x popxl.Tensor[T]) popxl.Tensor[T] {
+	return popxl.Apply[T](call, &graph.Unary{Fn: fn}, x)
+}
+
+// Abs returns |x|, for every element.
+func Abs[T popxl.Number](x popxl.Tensor[T]) popxl.Tensor[T] { return unary("ops.Abs", graph.Abs, x) }
+
+// Negate returns -x, for every element.
+func Negate[T popxl.Float](x popxl.Tensor[T]) popxl.Tensor[T] {
+	return unary("ops.Negate", graph.Neg, x)
+}
+
+// Sign returns -1, 0 or 1, the sign of x, for every element.
+func Sign[T popxl.Number](x popxl.Tensor[T]) popxl.Tensor[T] { return unary("ops.Sign", graph.Sign, x) }
+
+// Floor returns x rounded down, for every element.
+func Floor[T popxl.Float](x popxl.Tensor[T]) popxl.Tensor[T] {
+	return unary("ops.Floor", graph.Floor, x)
+}
+
+// Ceil returns x rounded up, for every element.
+func Ceil[T popxl.Float](x popxl.Tensor[T]) popxl.Tensor[T] { return unary("ops.Ceil", graph.Ceil, x) }
+
+// Sqrt returns √x, for every element.
+func Sqrt[T popxl.Float](x popxl.Tensor[T]) popxl.Tensor[T] { return unary("ops.Sqrt", graph.Sqrt, x) }
+
+// Exp returns e to the power of x, for every element.
+func Exp[T popxl.Float](x popxl.Tensor[T]) popxl.Tensor[T] { return unary("ops.Exp", graph.Exp, x) }
+
+// Log returns the natural logarithm of x, for every element.
+func Log[T popxl.Float](x popxl.Tensor[T]) popxl.Tensor[T] { return unary("ops.Log", graph.Log, x) }
+
+// Sin returns the sine of x, for every element.
+func Sin[T popxl.Float](x popxl.Tensor[T]) popxl.Tensor[T] { return unary("ops.Sin", graph.Sin, x) }
+
+// Cos returns the cosine of x, for every element.
+func Cos[T popxl.Float](x popxl.Tensor[T]) popxl.Tensor[T] { return unary("ops.Cos", graph.Cos, x) }
+
+// Tanh returns the hyperbolic tangent of x, for every element.
+func Tanh[T popxl.Float](x popxl.Tensor[T]) popxl.Tensor[T] { return unary("ops.Tanh", graph.Tanh, x) }
+
+// Relu returns max(x, 0), for every element.
+func Relu[T popxl.Float](x popxl.Tensor[T]) popxl.Tensor[T] { return unary("ops.Relu", graph.Relu, x) }
+
+// Gelu returns x·½·(1+erf(x/√2)), for every element.
+func Gelu[T popxl.Float](x popxl.Tensor[T]) popxl.Tensor[T] { return unary("ops.Gelu", graph.Gelu, x) }
+
+// Add returns a + b, for every pair of elements.
+func Add[T popxl.Number](a, b popxl.Tensor[T]) popxl.Tensor[T] {
+	return popxl.Apply[T]("ops.Add", &graph.Binary{Fn: graph.Add}, a, b)
+}
+
+// Sub returns a - b, for every pair of elements.
+func Sub[T popxl.Number](a, b popxl.Tensor[T]) popxl.Tensor[T] {
+	return popxl.Apply[T]("ops.Sub", &graph.Binary{Fn: graph.Sub}, a, b)
+}
+
+// Mul returns a · b, for every pair of elements.
+func Mul[T popxl.Number](a, b popxl.Tensor[T]) popxl.Tensor[T] {
+	return popxl.Apply[T]("ops.Mul", &graph.Binary{Fn: graph.Mul}, a, b)
+}
+
+// Div returns a / b; integers truncate, and by zero give 0, for every pair of elements.
+func Div[T popxl.Number](a, b popxl.Tensor[T]) popxl.Tensor[T] {
+	return popxl.Apply[T]("ops.Div", &graph.Binary{Fn: graph.Div}, a, b)
+}
+
+// Maximum returns the greater of a and b, for every pair of elements.
+func Maximum[T popxl.Number](a, b popxl.Tensor[T]) popxl.Tensor[T] {
+	return popxl.Apply[T]("ops.Maximum", &graph.Binary{Fn: graph.Max}, a, b)
+}
+
+// Minimum returns the lesser of a and b, for every pair of elements.
+func Minimum[T popxl.Number](a, b popxl.Tensor[T]) popxl.Tensor[T] {
+	return popxl.Apply[T]("ops.Minimum", &graph.Binary{Fn: graph.Min}, a, b)
+}
+
+// Pow returns a to the power of b, for every pair of elements.
+func Pow[T popxl.Float](a, b popxl.Tensor[T]) popxl.Tensor[T] {
+	return popxl.Apply[T]("ops.Pow", &graph.Binary{Fn: graph.Pow}, a, b)
+}
+
+// Equal returns whether a = b, for every pair of elements.
+func Equal[T popxl.Element](a, b popxl.Tensor[T]) popxl.Tensor[bool] {
+	return popxl.Apply[bool]("ops.Equal", &graph.Binary{Fn: graph.Equal}, a, b)
+}
+
+// Greater returns whether a > b, for every pair of elements.
+func Greater[T popxl.Number](a, b popxl.Tensor[T]) popxl.Tensor[bool] {
+	return popxl.Apply[bool]("ops.Greater", &graph.Binary{Fn: graph.Greater}, a, b)
+}
+
+// LogicalAnd returns a and b, for every pair of elements.
+func LogicalAnd(a, b popxl.Tensor[bool]) popxl.Tensor[bool] {
+	return popxl.Apply[bool]("ops.LogicalAnd", &graph.Binary{Fn: graph.And}, a, b)
+}
+
+// LogicalOr returns a or b, for every pair of elements.
+func LogicalOr(a, b popxl.Tensor[bool]) popxl.Tensor[bool] {
+	return popxl.Apply[bool]("ops.LogicalOr", &graph.Binary{Fn: graph.Or}, a, b)
+}
+
+// LogicalNot returns whether x is false, for every element.
+func LogicalNot(x popxl.Tensor[bool]) popxl.Tensor[bool] {
+	return unary("ops.LogicalNot", graph.Not, x)
+}
+
+// Where returns a where cond is true and b elsewhere.
+func Where[T popxl.Element](cond popxl.Tensor[bool], a, b popxl.Tensor[T]) popxl.Tensor[T] {
+	return popxl.Apply[T]("ops.Where", &graph.Where{}, cond, a, b)
+}
+
+// Cast returns x with elements of type To: floats are truncated towards zero where To is an integer type, narrower integers wrap,
+// bool is whether an element is not zero.
+func Cast[To, From popxl.Element](x popxl.Tensor[From]) popxl.Tensor[To] {
+	return popxl.Apply[To]("ops.Cast", &graph.Cast{To: popxl.TypeOf[To]()}, x)
+}

@@ -1,0 +1,67 @@
+package popxl
+
+import (
+	"fmt"
+
+	"github.com/popefgen/popefgen/ipu/export"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// Input is a stream from the host: a run moves one tensor over it.
+type Input[T Element] struct {
+	name string
+	t    Tensor[T]
+}
+
+// NewInput adds an input. Without sizes it is a scalar.
+func NewInput[T Element](ir *Ir, name string, shape ...int64) Input[T] {
+	const call = "popxl.NewInput"
+	in := Input[T]{name, Tensor[T]{ir, graph.None}}
+	if !ir.usable() {
+		return in
+	}
+	if _, err := elements(shape, TypeOf[T]().Size()); err != nil {
+		ir.fail(call, fmt.Errorf("%q: %w", name, err))
+		return in
+	}
+	if !ir.claim(call, name) {
+		return in
+	}
+	in.t.id = ir.b.AddLocal(name, typed[T](shape))
+	ir.layout.Inputs = append(ir.layout.Inputs, export.Port{Name: name, Tensor: in.t.id})
+	return in
+}
+
+// Name returns the name of the stream's anchor.
+func (in Input[T]) Name() string { return in.name }
+
+// Load returns the tensor that the run was given. Loading it again gives the same one.
+func (in Input[T]) Load() Tensor[T] { return in.t }
+
+// Output is a stream to the host: a run moves one tensor over it.
+type Output[T Element] struct {
+	name string
+	t    Tensor[T]
+}
+
+// NewOutput adds an output that returns x.
+func NewOutput[T Element](name string, x Tensor[T]) Output[T] {
+	const call = "popxl.NewOutput"
+	out := Output[T]{name, x}
+	if !x.Valid() {
+		return out // the mistake has been kept, or there is no Ir to keep it
+	}
+	ir := x.ir
+	if !ir.claim(call, name) {
+		out.t.id = graph.None
+		return out
+	}
+	ir.layout.Outputs = append(ir.layout.Outputs, export.Port{Name: name, Tensor: x.id})
+	return out
+}
+
+// Name returns the name of the stream's anchor.
+func (out Output[T]) Name() string { return out.name }
+
+// Shape returns the sizes of what a run returns.
+func (out Output[T]) Shape() []int64 { return out.t.Shape() }

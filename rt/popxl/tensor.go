@@ -1,0 +1,195 @@
+package popxl
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/export"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// Tensor is a value of a graph with elements of type T. The zero Tensor is
+// none: operators refuse it.
+type Tensor[T Element] struct {
+	ir *Ir
+	id graph.TensorID // graph.None if the call that should have made it failed
+}
+
+// Operand is a [Tensor] of any element type.
+type Operand interface {
+	operand() (*Ir, graph.TensorID)
+}
+
+func (t Tensor[T]) operand() (*Ir, graph.TensorID) { return t.ir, t.id }
+
+// Ir returns the Ir that t is of, nil for the zero Tensor.
+func (t Tensor[T]) Ir() *Ir { return t.ir }
+
+// Shape returns the sizes, outermost first; nil if there is no tensor since a call failed.
+func (t Tensor[T]) Shape() []int64 {
+	if !t.ir.usable() {
+		return nil
+	}
+	return slices.Clone(t.ir.b.Type(t.id).Shape)
+}
+
+// Valid reports whether there is a tensor: the call that made t did not fail.
+func (t Tensor[T]) Valid() bool { return t.ir.usable() && t.id != graph.None }
+
+// Fail keeps a mistake in the call of that name, for functions that check more than [Apply] does, and returns a tensor
+// that other calls pass on without a word.
+func Fail[T Element](ir *Ir, call string, err error) Tensor[T] {
+	ir.fail(call, err)
+	return Tensor[T]{ir, graph.None}
+}
+
+// Apply applies an operator of the portable executable and returns its first result: what package ops is made of, and
+// the way to operators that it lacks. The call's name stands in errors and names the node. An Operand
+// that is nil is left out where op allows it. It is an error if the result's elements are not of type T.
+func Apply[T Element](call string, op graph.Op, operands ...Operand) Tensor[T] {
+	ir, ids, err := resolve(operands)
+	switch {
+	case ir == nil:
+		return Tensor[T]{}
+	case err != nil:
+		return Fail[T](ir, call, err)
+	case ids == nil:
+		return Tensor[T]{ir, graph.None}
+	case op == nil:
+		return Fail[T](ir, call, errors.New("the operator is nil"))
+	case ir.taken:
+		return Fail[T](ir, call, ErrTaken)
+	}
+	made, err := ir.node(op, ir.scoped(call), ids)
+	if err != nil {
+		if inner := errors.Unwrap(err); inner != nil && !errors.Is(err, ipu.ErrPanic) {
+			err = inner // without the node, which the call stands for
+		}
+		return Fail[T](ir, call, err)
+	}
+	if len(made) == 0 {
+		return Fail[T](ir, call, fmt.Errorf("%s has no result", op.Kind()))
+	}
+	if got := ir.b.Type(made[0]).DType; got != TypeOf[T]() {
+		return Fail[T](ir, call, fmt.Errorf("the result is %s, want %s", got, TypeOf[T]()))
+	}
+	return Tensor[T]{ir, made[0]}
+}
+
+// node appends a node. An operator that a caller made can be anything, a nil pointer too.
+func (ir *Ir) node(op graph.Op, name string, operands []graph.TensorID) (made []graph.TensorID, err error) {
+	defer ipu.Guard(&err)
+	return ir.b.Node(op, name, operands...)
+}
+
+// of returns what an operand stands for. A nil pointer to a Tensor is an Operand, too, and stands for no tensor.
+func of(o Operand) (ir *Ir, id graph.TensorID) {
+	if v := reflect.ValueOf(o); v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil, graph.None
+	}
+	return o.operand()
+}
+
+// resolve returns the Ir of operands and their numbers: nil if one of them comes from a call that failed.
+func resolve(operands []Operand) (*Ir, []graph.TensorID, error) {
+	var ir *Ir
+	for _, o := range operands {
+		if o == nil {
+			continue
+		}
+		if has, _ := of(o); has.usable() {
+			ir = has
+			break
+		}
+	}
+	ids := make([]graph.TensorID, len(operands))
+	failed := false
+	for i, o := range operands {
+		if o == nil {
+			ids[i] = graph.None
+			continue
+		}
+		has, id := of(o)
+		switch {
+		case !has.usable():
+			return ir, nil, fmt.Errorf("operand %d is the zero Tensor", i)
+		case has != ir:
+			return ir, nil, fmt.Errorf("operand %d is of another Ir", i)
+		}
+		ids[i], failed = id, failed || id == graph.None
+	}
+	if failed {
+		return ir, nil, nil
+	}
+	return ir, ids, nil
+}
+
+// Constant returns a tensor with the given elements, row-major, which are
+// copied. Without sizes it is a scalar of one element.
+func Constant[T Element](ir *Ir, data []T, shape ...int64) Tensor[T] {
+	const call = "popxl.Constant"
+	if !ir.usable() {
+		return Tensor[T]{}
+	}
+	if ir.taken {
+		return Fail[T](ir, call, ErrTaken)
+	}
+	b, err := encode(data, shape)
+	if err != nil {
+		return Fail[T](ir, call, err)
+	}
+	return Tensor[T]{ir, ir.b.AddConst(ir.scoped("constant"), typed[T](shape), b)}
+}
+
+func typed[T Element](shape []int64) graph.TensorType {
+	return graph.TensorType{DType: TypeOf[T](), Shape: slices.Clone(shape)}
+}
+
+// encode returns data as it lies in a file.
+func encode[T Element](data []T, shape []int64) ([]byte, error) {
+	n, err := elements(shape, TypeOf[T]().Size())
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) != n {
+		return nil, fmt.Errorf("%d elements, want the %d of shape %s", len(data), n, graph.ShapeString(shape))
+	}
+	return binary.Append(nil, binary.LittleEndian, data)
+}
+
+// Variable is a tensor whose value the model's file carries as a weight: the host can
+// give it another one when the model is loaded.
+type Variable[T Element] struct {
+	name string
+	t    Tensor[T]
+}
+
+// NewVariable adds a variable with that initial value, row-major, which is copied. Without sizes it is a scalar.
+func NewVariable[T Element](ir *Ir, name string, data []T, shape ...int64) Variable[T] {
+	const call = "popxl.NewVariable"
+	v := Variable[T]{name, Tensor[T]{ir, graph.None}}
+	if !ir.usable() {
+		return v
+	}
+	value, err := encode(data, shape)
+	if err != nil {
+		ir.fail(call, fmt.Errorf("%q: %w", name, err))
+		return v
+	}
+	if !ir.claim(call, name) {
+		return v
+	}
+	v.t.id = ir.b.AddPersistent(name, typed[T](shape))
+	ir.layout.Weights = append(ir.layout.Weights, export.Weight{Port: export.Port{Name: name, Tensor: v.t.id}, Value: value})
+	return v
+}
+
+// Name returns the name of the variable's anchor.
+func (v Variable[T]) Name() string { return v.name }
+
+// Tensor returns the variable's value.
+func (v Variable[T]) Tensor() Tensor[T] { return v.t }
