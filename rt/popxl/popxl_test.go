@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/ipu"
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -78,19 +77,27 @@ func TestAffine(t *testing.T) {
 	require.Equal(t, []float32{11, 22, 19, 32}, decode[float32](t, got["y"]))
 }
 
-// TestExportGenerates: the model has all that a typed package is generated from.
-func TestExportGenerates(t *testing.T) {
-	m, err := affine().Export(t.Context())
+// TestExport: streams and variables are the model's anchors, nodes are named after scopes, and passes have optimised the graph.
+func TestExport(t *testing.T) {
+	ir := popxl.New("named")
+	x := popxl.NewInput[float32](ir, "x", 2, 3)
+	w := popxl.NewVariable(ir, "w", make([]float32, 6), 3, 2)
+	var y popxl.Output[float32]
+	ir.Scope("net", func() {
+		ir.Scope("layer", func() {
+			y = popxl.NewOutput("y", ops.Add(ops.MatMul(x.Load(), w.Tensor()), popxl.Constant(ir, []float32{1})))
+		})
+	})
+	require.Equal(t, []int64{2, 2}, y.Shape())
+	m, err := ir.Export(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "layer/ops.Add", m.Executable.Graphs[0].Nodes[0].Name, "the sum that the product became a part of")
-	model, err := m.Load(t.Context(), "affine.popef")
-	require.NoError(t, err)
-	defer model.Close()
-	p, err := gen.Build(model, gen.Options{Package: "affine"})
-	require.NoError(t, err)
-	files, err := gen.Emit(p)
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
+	var names []string
+	for _, a := range m.Metadata.Anchors {
+		names = append(names, a.Name)
+	}
+	require.Equal(t, []string{x.Name(), y.Name(), w.Name()}, names)
+	require.Len(t, m.Executable.Graphs[0].Nodes, 1, "the sum has become a part of the product")
+	require.Equal(t, "net/layer/ops.Add", m.Executable.Graphs[0].Nodes[0].Name)
 }
 
 // TestPassedThrough: what no operator computes, or two outputs return, can be returned.
