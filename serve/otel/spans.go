@@ -2,11 +2,9 @@ package otelserve
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,7 +65,7 @@ type Option func(*spans) error
 
 // Ratio decides what is sampled before the provider is asked, which costs less than its answer: a request whose caller says of which trace it is,
 // as its caller decided; of the others as many as the ratio says, from 0 to 1. What it samples the provider should sample too: leave that
-// its default sampler, ParentBased(AlwaysSample). Contexts of requests that are not sampled have a span context that says so.
+// its default sampler, ParentBased(AlwaysSample). Contexts of requests that are not sampled have a span context that says so, made when it is asked for.
 func Ratio(of float64) Option {
 	return func(s *spans) error {
 		if !(of >= 0 && of <= 1) {
@@ -102,6 +100,9 @@ func newSpans(p trace.TracerProvider) *spans {
 
 // Begin begins the span of a request, at the time when its header was there.
 func (s *spans) Begin(ctx context.Context, v *core.Version, c *core.Call) context.Context {
+	if s.drops(ctx, c) {
+		return dropped(ctx, c)
+	}
 	ctx, span := s.start(ctx, v, c)
 	if of := span.SpanContext(); c.Protocol == core.Queue && of.IsValid() { // the answer says which span it is of
 		c.Traceparent = "00-" + of.TraceID().String() + "-" + of.SpanID().String() + "-" + of.TraceFlags().String()
@@ -111,8 +112,14 @@ func (s *spans) Begin(ctx context.Context, v *core.Version, c *core.Call) contex
 
 // End ends the span, and makes its children if somebody will see them.
 func (s *spans) End(ctx context.Context, v *core.Version, c *core.Call, err error) {
+	if isDropped(ctx) {
+		return
+	}
 	span := trace.SpanFromContext(ctx)
 	if !span.SpanContext().IsValid() { // the request did not come to Begin
+		if s.drops(ctx, c) {
+			return
+		}
 		ctx, span = s.start(ctx, v, c)
 	}
 	if !span.IsRecording() {
@@ -165,33 +172,17 @@ func outcome(span trace.Span, err error) {
 // start starts the span of a request.
 func (s *spans) start(ctx context.Context, v *core.Version, c *core.Call) (context.Context, trace.Span) {
 	if c.Traceparent != "" && !trace.SpanContextFromContext(ctx).IsValid() {
-		ctx = propagation.TraceContext{}.Extract(ctx, carrier{c})
-	}
-	if s.ratio != nil {
-		if parent := trace.SpanContextFromContext(ctx); parent.IsValid() && !parent.IsSampled() {
-			return ctx, unsampled
-		} else if !parent.IsValid() && rand.Float64() >= *s.ratio {
-			return trace.ContextWithSpanContext(ctx, dropped()), unsampled
-		}
+		ctx = propagation.TraceContext{}.Extract(ctx, carrier{c.Traceparent, c.Tracestate})
 	}
 	// Attributes would be made for spans, too, that nobody sees: they are set at the end.
 	return s.tracer.Start(ctx, s.name(v.Spec.Name).infer, server, trace.WithTimestamp(c.Times.Begun))
 }
 
-// unsampled is the span of requests that Ratio does not sample.
-var unsampled = trace.SpanFromContext(context.Background())
-
-// dropped returns the context of a trace that is not sampled: what hooks begin in it, and what they ask others, is not either.
-func dropped() trace.SpanContext {
-	var c trace.SpanContextConfig
-	binary.LittleEndian.PutUint64(c.TraceID[:], rand.Uint64())
-	binary.LittleEndian.PutUint64(c.TraceID[8:], rand.Uint64()|1)
-	binary.LittleEndian.PutUint64(c.SpanID[:], rand.Uint64()|1)
-	return trace.NewSpanContext(c)
-}
-
 // Mark returns the span of a request that is sampled.
 func (s *spans) Mark(ctx context.Context) any {
+	if isDropped(ctx) {
+		return nil
+	}
 	if c := trace.SpanContextFromContext(ctx); c.IsSampled() {
 		return c
 	}
@@ -237,15 +228,15 @@ func (s *spans) name(model string) names {
 	return more[model]
 }
 
-// carrier is a call's headers as propagators read them.
-type carrier struct{ call *core.Call }
+// carrier is the headers of a request as propagators read them.
+type carrier struct{ traceparent, tracestate string }
 
 func (c carrier) Get(name string) string {
 	switch name {
 	case "traceparent":
-		return c.call.Traceparent
+		return c.traceparent
 	case "tracestate":
-		return c.call.Tracestate
+		return c.tracestate
 	}
 	return ""
 }

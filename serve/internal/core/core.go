@@ -193,6 +193,9 @@ type Call struct {
 	Times Times
 	// Batches are the marks that a TraceObserver gave the runs that computed the request.
 	Batches []any
+	// Kept is the TraceObserver's, which sets it in Begin: memory that the next requests of the call use again, unless a context that was
+	// derived from this one's may outlive it.
+	Kept any
 
 	ctx      context.Context // what the observers made of the transport's
 	computes *callContext

@@ -135,7 +135,7 @@ func (v *Version) call(c *Call) (err error) {
 			c.Err = err // if the goroutine ends by runtime.Goexit nobody else sets it
 		}
 		if !c.computes.end() {
-			c.computes = &callContext{}
+			c.computes, c.Kept = &callContext{}, nil
 		}
 		c.Times.Computed = time.Now()
 		v.gate.leave()

@@ -92,7 +92,9 @@ func (h *handler) infer(q *request) error {
 	defer v.Put(c)
 	c.Protocol = core.REST
 	if h.core.Traced() {
-		c.Traceparent, c.Tracestate = q.r.Header.Get("Traceparent"), strings.Join(q.r.Header["Tracestate"], ",")
+		if of := q.r.Header["Traceparent"]; len(of) > 0 {
+			c.Traceparent, c.Tracestate = of[0], strings.Join(q.r.Header["Tracestate"], ",")
+		}
 	}
 	if err := h.read(q, s, c, form); err != nil {
 		c.Err = h.known(err)
