@@ -17,7 +17,7 @@ import (
 // TestBatchesAreCounted: a server of a file counts the runs of its model, with their padding, of one size and of a family.
 func TestBatchesAreCounted(t *testing.T) {
 	for batch, padding := range map[string]string{"4": "1", "3,6": "0"} {
-		served := openDigits(t, dynamic.WithCompile(dynamic.Compile{Batch: batch}), dynamic.WithReplicas(1), dynamic.WithBatching(rt.BatchPolicy{Linger: 300 * time.Millisecond}))
+		served := openDigits(t, dynamic.WithCompile(dynamic.Compile{Batch: batch}), dynamic.WithReplicas(1), dynamic.WithBatching(rt.BatchPolicy{Linger: 1500 * time.Millisecond}))
 		srv, err := serve.New(serve.WithModel(served), serve.WithMetrics(serve.TextMetrics(false)))
 		require.NoError(t, err)
 		h := srv.Handler()

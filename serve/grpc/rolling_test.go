@@ -85,7 +85,7 @@ func TestRollingRestart(t *testing.T) {
 		for _, s := range servers {
 			// The next one is stopped when the client has found the one before again, as a rollout waits for pods.
 			require.Eventually(t, func() bool { return servers[0].model.Runs.Load() > 20 && servers[1].model.Runs.Load() > 20 },
-				20*time.Second, time.Millisecond, "a server that is back gets no requests")
+				time.Minute, time.Millisecond, "a server that is back gets no requests")
 			require.NoError(t, s.stop())
 			require.True(t, s.model.Closed.Load())
 			time.Sleep(20 * time.Millisecond)

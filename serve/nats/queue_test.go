@@ -49,6 +49,13 @@ func TestMain(m *testing.M) {
 // quick is a queue that does not wait long for anybody.
 var quick = Config{AckWait: 500 * time.Millisecond, MaxDeliver: 10, RetryDelay: 10 * time.Millisecond, DrainTimeout: 5 * time.Second}
 
+// patient is a queue whose workers may have no processor for a while and keep their jobs nevertheless.
+var patient = func() Config {
+	c := quick
+	c.AckWait = 2 * time.Second
+	return c
+}()
+
 // fake computes the hash of a body.
 type fake struct {
 	takes    time.Duration
@@ -169,7 +176,7 @@ func state(t *testing.T, c *Client, which string) (now, ever int) {
 // settled fails unless n jobs were answered once each, and none is left or dead.
 func settled(t *testing.T, c *Client, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { left, _ := state(t, c, "JOBS"); return left == 0 }, 10*time.Second, 20*time.Millisecond, "jobs are left in the queue")
+	require.Eventually(t, func() bool { left, _ := state(t, c, "JOBS"); return left == 0 }, time.Minute, 20*time.Millisecond, "jobs are left in the queue")
 	now, ever := state(t, c, "ANSWERS")
 	require.Equal(t, [2]int{n, n}, [2]int{now, ever}, "answers now, and ever")
 	_, dead := state(t, c, "DEAD")
@@ -209,7 +216,7 @@ func TestKilledWorkers(t *testing.T) {
 	for k := range kills {
 		w := workers[k%2]
 		for m := ""; m != strconv.Itoa(w.Process.Pid); {
-			msg, err := computing.NextMsg(20 * time.Second)
+			msg, err := computing.NextMsg(time.Minute)
 			require.NoError(t, err, "kill %d: the worker is to be computing", k)
 			m = string(msg.Data)
 		}
@@ -257,9 +264,10 @@ func TestServerRestarts(t *testing.T) {
 
 // TestDuplicates submits jobs again: at once, once they are answered, and after the queue forgot their ids.
 func TestDuplicates(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
 	cfg := quick
-	cfg.JobAge = 200 * time.Millisecond // and so the time for which ids are known
+	cfg.JobAge = 2 * time.Second // and so the time for which ids are known
 	c := b.client(t, cfg)
 	f := &fake{parallel: 2}
 	for range 3 {
@@ -271,7 +279,7 @@ func TestDuplicates(t *testing.T) {
 	settled(t, c, 1)
 	require.EqualValues(t, 1, f.started.Load())
 
-	time.Sleep(400 * time.Millisecond)
+	time.Sleep(cfg.JobAge * 5 / 4)
 	require.NoError(t, c.Submit(t.Context(), job(0)))
 	await(t, c, 0)
 	settled(t, c, 1)
@@ -301,11 +309,12 @@ func TestAnsweredBefore(t *testing.T) {
 
 // TestLongJob takes longer than a worker may be silent: heartbeats keep the job.
 func TestLongJob(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
-	c := b.client(t, quick)
-	f := &fake{takes: 3 * quick.AckWait, parallel: 1}
-	work(t, newTestWorker(b.connect(t), quick, f))
-	work(t, newTestWorker(b.connect(t), quick, f))
+	c := b.client(t, patient)
+	f := &fake{takes: 2 * patient.AckWait, parallel: 1}
+	work(t, newTestWorker(b.connect(t), patient, f))
+	work(t, newTestWorker(b.connect(t), patient, f))
 	require.NoError(t, c.Submit(t.Context(), job(0)))
 	await(t, c, 0)
 	settled(t, c, 1)
@@ -348,7 +357,7 @@ func TestDead(t *testing.T) {
 			}
 			_, err = cl.js.PublishMsg(t.Context(), m)
 			require.NoError(t, err)
-			require.Eventually(t, func() bool { left, ever := state(t, cl, "JOBS"); return left == 0 && ever == 1 }, 10*time.Second, 10*time.Millisecond)
+			require.Eventually(t, func() bool { left, ever := state(t, cl, "JOBS"); return left == 0 && ever == 1 }, time.Minute, 10*time.Millisecond)
 
 			s, err := cl.js.Stream(t.Context(), "POPEFGEN_DEAD")
 			require.NoError(t, err)
@@ -418,22 +427,23 @@ func TestBusyModel(t *testing.T) {
 // TestDrain stops a worker with jobs in hand: it answers them, takes no other, and another worker answers the rest.
 // Neither leaves a goroutine.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	b := newBroker(t)
-	c := b.client(t, quick)
+	c := b.client(t, patient)
 	const jobs = 12
 	for i := range jobs {
 		require.NoError(t, c.Submit(t.Context(), job(2*i)))
 	}
 	ncs := []*nats.Conn{b.connect(t), b.connect(t)}
-	f := &fake{takes: 300 * time.Millisecond, parallel: 4}
-	stop := work(t, newTestWorker(ncs[0], quick, f))
-	require.Eventually(t, func() bool { return f.started.Load() == 4 }, 5*time.Second, 5*time.Millisecond)
+	f := &fake{takes: 2 * time.Second, parallel: 4}
+	stop := work(t, newTestWorker(ncs[0], patient, f))
+	require.Eventually(t, func() bool { return f.started.Load() == 4 }, time.Minute, 5*time.Millisecond)
 	require.NoError(t, stop())
-	require.Eventually(t, func() bool { left, _ := state(t, c, "JOBS"); return left == jobs-4 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { left, _ := state(t, c, "JOBS"); return left == jobs-4 }, time.Minute, 10*time.Millisecond)
 	_, answered := state(t, c, "ANSWERS")
 	require.Equal(t, 4, answered)
 
-	stop = work(t, newTestWorker(ncs[1], quick, &fake{parallel: 4}))
+	stop = work(t, newTestWorker(ncs[1], patient, &fake{parallel: 4}))
 	for i := range jobs {
 		await(t, c, 2*i)
 	}
@@ -445,7 +455,7 @@ func TestDrain(t *testing.T) {
 		// One subscription stays with a connection: the inbox of its requests.
 		return !bytes.Contains(stacks, []byte("natsserve.(*Worker)")) && !bytes.Contains(stacks, []byte("jetstream.(*pullConsumer)")) &&
 			ncs[0].NumSubscriptions() <= 1 && ncs[1].NumSubscriptions() <= 1
-	}, 5*time.Second, 20*time.Millisecond, "a worker that stopped left goroutines or subscriptions")
+	}, time.Minute, 20*time.Millisecond, "a worker that stopped left goroutines or subscriptions")
 }
 
 // TestDrainEnds has jobs that take too long for a worker that stops: others get them at once.
@@ -457,7 +467,7 @@ func TestDrainEnds(t *testing.T) {
 	require.NoError(t, c.Submit(t.Context(), job(0)))
 	f := &fake{takes: time.Hour, parallel: 1}
 	stop := work(t, newTestWorker(b.connect(t), cfg, f))
-	require.Eventually(t, func() bool { return f.started.Load() == 1 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return f.started.Load() == 1 }, time.Minute, 5*time.Millisecond)
 	require.ErrorContains(t, stop(), "still being computed")
 	work(t, newTestWorker(b.connect(t), cfg, &fake{parallel: 1}))
 	await(t, c, 0)

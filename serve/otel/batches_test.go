@@ -20,7 +20,7 @@ import (
 // sampled has none.
 func TestBatches(t *testing.T) {
 	m, err := dynamic.Open(t.Context(), []string{"../../generated_examples/digits/digits.onnx"}, dynamic.WithCompile(dynamic.Compile{Batch: "4"}),
-		dynamic.WithReplicas(1), dynamic.WithBatching(rt.BatchPolicy{Linger: 300 * time.Millisecond}))
+		dynamic.WithReplicas(1), dynamic.WithBatching(rt.BatchPolicy{Linger: 1500 * time.Millisecond}))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, m.Shutdown(context.Background())) }()
 	h, to := traced(t, m, sdk.ParentBased(sdk.AlwaysSample()))

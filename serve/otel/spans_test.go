@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -87,7 +88,7 @@ func TestSpans(t *testing.T) {
 		{name: "the model fails", before: func(context.Context) error { return errors.New("out of order") }, body: request(2), http: 500, steps: steps, code: "INTERNAL", status: codes.Error, text: "simple"},
 		{name: "the model panics", before: func(context.Context) error { panic(secret) }, body: request(2), http: 500, steps: steps, code: "INTERNAL", status: codes.Error, text: "simple"},
 		{name: "a hook refuses", before: func(context.Context) error { return oip.Errorf(oip.InvalidArgument, "no: %s", secret) }, body: request(2), http: 400, steps: steps, code: "INVALID_ARGUMENT"},
-		{name: "too late", before: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, body: strings.Replace(request(2), `"inputs"`, `"parameters":{"timeout":50000},"inputs"`, 1), http: 504, steps: steps, code: "DEADLINE_EXCEEDED", status: codes.Error, text: "simple"},
+		{name: "too late", before: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, body: strings.Replace(request(2), `"inputs"`, `"parameters":{"timeout":1000000},"inputs"`, 1), http: 504, steps: steps, code: "DEADLINE_EXCEEDED", status: codes.Error, text: "simple"},
 		{name: "unknown version", path: "/v2/models/simple/versions/7/infer", body: request(2), http: 404},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -150,26 +151,27 @@ func TestSpans(t *testing.T) {
 }
 
 // TestQueue: a request that waits has a step as long as it waits, and one that finds no room ends there.
-func TestQueue(t *testing.T) {
+func TestQueue(t *testing.T) { synctest.Test(t, queue) }
+
+func queue(t *testing.T) {
 	m := testmodel.Simple()
 	m.Replicas = 1
-	begun, free := make(chan struct{}, 2), make(chan struct{})
+	free := make(chan struct{})
 	m.Before = func(context.Context) error {
-		begun <- struct{}{}
 		<-free
 		return nil
 	}
 	h, to := traced(t, m, sdk.AlwaysSample())
 	done := make(chan int, 2)
-	go func() { done <- ask(h, infer, request(1)) }()
-	<-begun
-	go func() { done <- ask(h, infer, request(1)) }()
-	time.Sleep(50 * time.Millisecond)
+	for range 2 { // one computes, one waits
+		go func() { done <- ask(h, infer, request(1)) }()
+		synctest.Wait()
+	}
 	require.Equal(t, 504, ask(h, infer, strings.Replace(request(1), `"inputs"`, `"parameters":{"timeout":50000},"inputs"`, 1)))
 	late := to.GetSpans()
 	require.Len(t, late, 3)
 	require.Equal(t, []string{"decode", "queue", "infer simple"}, []string{late[0].Name, late[1].Name, late[2].Name})
-	require.GreaterOrEqual(t, late[1].EndTime.Sub(late[1].StartTime), 10*time.Millisecond)
+	require.Equal(t, 50*time.Millisecond, late[1].EndTime.Sub(late[1].StartTime))
 	require.False(t, late[2].Parent.IsValid())
 	time.Sleep(20 * time.Millisecond)
 	close(free)
@@ -181,7 +183,7 @@ func TestQueue(t *testing.T) {
 			longest = max(longest, s.EndTime.Sub(s.StartTime))
 		}
 	}
-	require.GreaterOrEqual(t, longest, 20*time.Millisecond)
+	require.Equal(t, 70*time.Millisecond, longest)
 }
 
 // TestNothingSampled: what the provider or the caller does not sample is exported nowhere, and the model's context still says of which trace it is.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -93,7 +94,12 @@ func blocked(t *testing.T, l Limits, replicas int) (*Core, *Version, *testmodel.
 // until waits for something that another goroutine brings about.
 func until(t *testing.T, what func() bool) {
 	t.Helper()
-	require.Eventually(t, what, 10*time.Second, time.Millisecond/4)
+	require.Eventually(t, what, time.Minute, time.Millisecond/4)
+}
+
+// run runs a test in a time of its own, which passes when nobody can go on.
+func run(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
 // TestAdmission: as many compute as the limit says, as many wait, and the next is refused at once with a time to
@@ -186,7 +192,7 @@ func TestDeadlines(t *testing.T) {
 			return context.WithTimeout(context.Background(), soon)
 		}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		run(t, test.name, func(t *testing.T) {
 			test.limits.Computing, test.limits.Waiting = 1, 4
 			c, v, m, next := blocked(t, test.limits, 1)
 			ctx, cancel := context.Background(), context.CancelFunc(func() {})

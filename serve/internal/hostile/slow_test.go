@@ -152,7 +152,7 @@ func TestSlowClients(t *testing.T) {
 			during := latency(t, address, 300)
 			now := resident(t, pid, "VmRSS")
 			if a.cut > 0 {
-				for open.Load() > 0 && time.Since(begin) < a.cut+10*time.Second {
+				for open.Load() > 0 && time.Since(begin) < a.cut+time.Minute {
 					time.Sleep(50 * time.Millisecond)
 				}
 				require.Zero(t, open.Load(), "connections that are not cut off %s after they began", time.Since(begin))
@@ -169,7 +169,7 @@ func TestSlowClients(t *testing.T) {
 
 // latency returns the 99th percentile of a good client's requests. Each must be answered.
 func latency(t *testing.T, address string, n int) time.Duration {
-	client := &http.Client{Transport: &http.Transport{}, Timeout: 20 * time.Second}
+	client := &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}
 	defer client.CloseIdleConnections()
 	times := make([]time.Duration, n)
 	for i := range times {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -115,122 +116,176 @@ func TestBodyLimit(t *testing.T) {
 	}
 }
 
+// pipes is a listener whose connections are in memory, so that time can be that of the test.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	c, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (p pipes) Close() error { close(p); return nil }
+
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+
+// connect opens a connection.
+func (p pipes) connect() net.Conn {
+	client, server := net.Pipe()
+	p <- server
+	return client
+}
+
+// timed starts a server of h, over HTTP/1 and 2 without encryption, in the test's own time.
+func timed(t *testing.T, h http.Handler) pipes {
+	p := make(pipes)
+	s := &http.Server{Handler: h, Protocols: new(http.Protocols)}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(p) }()
+	t.Cleanup(func() {
+		s.Close()
+		<-ended
+		time.Sleep(time.Minute) // net/http waits a moment after it refused a request, for its client to read that
+	})
+	return p
+}
+
+// inTime runs tests in a time of their own, which passes when nobody can go on: what else the machine does is nothing to them.
+func inTime(t *testing.T, tests map[string]func(t *testing.T)) {
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+	}
+}
+
+// trickle writes so many bytes of a text each time, and returns when it is written, or nobody reads it any more.
+func trickle(c net.Conn, text string, each int, wait time.Duration) {
+	for i := 0; i < len(text); i += each {
+		if _, err := io.WriteString(c, text[i:min(i+each, len(text))]); err != nil {
+			return
+		}
+		time.Sleep(wait)
+	}
+}
+
+const ten = `{"inputs":[{"name":"INPUT0","shape":[1,10],"datatype":"FP32","data":[1,2,3,4,5,6,7,8,9,10]}]}`
+
 // TestSlowBody: a body that comes too slowly is cut off, with and without its length; one that is fast enough is not.
 func TestSlowBody(t *testing.T) {
-	m := testmodel.Identity(oip.FP32, 4, 10)
-	addr, _ := listening(t, served(t, Options{Rate: 1000, Grace: 200 * time.Millisecond}, m))
-	for _, header := range []string{"Content-Length: 1000", "Transfer-Encoding: chunked"} {
-		c, err := net.Dial("tcp", addr)
-		require.NoError(t, err)
-		defer c.Close()
-		fmt.Fprintf(c, "POST /v2/models/identity_FP32/infer HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n", header)
-		begun := time.Now()
-		go func() {
-			for range 1000 {
-				text := " "
-				if strings.HasPrefix(header, "T") {
-					text = "1\r\n \r\n"
-				}
-				if _, err := io.WriteString(c, text); err != nil {
-					return
-				}
-				time.Sleep(10 * time.Millisecond) // 100 bytes a second
-			}
-		}()
-		r, err := http.ReadResponse(bufio.NewReader(c), nil)
-		require.NoError(t, err)
-		require.Equal(t, http.StatusRequestTimeout, r.StatusCode)
-		body, err := io.ReadAll(r.Body)
-		require.NoError(t, err)
-		require.Contains(t, string(body), "at less than 1000 bytes a second")
-		require.Less(t, time.Since(begun), 2*time.Second)
-	}
-	text := `{"inputs":[{"name":"INPUT0","shape":[1,10],"datatype":"FP32","data":[1,2,3,4,5,6,7,8,9,10]}]}` + strings.Repeat(" ", 3000)
-	c, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	defer c.Close()
-	fmt.Fprintf(c, "POST /v2/models/identity_FP32/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", len(text))
-	go func() {
-		for i := 0; i < len(text); i += 100 {
-			io.WriteString(c, text[i:min(i+100, len(text))])
-			time.Sleep(20 * time.Millisecond) // 5,000 bytes a second at most, for longer than the grace
+	options := Options{Rate: 1000, Grace: 200 * time.Millisecond}
+	slow := func(header, byte string) func(*testing.T) {
+		return func(t *testing.T) {
+			c := timed(t, served(t, options, testmodel.Identity(oip.FP32, 4, 10))).connect()
+			defer c.Close()
+			begun := time.Now()
+			fmt.Fprintf(c, "POST /v2/models/identity_FP32/infer HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n", header)
+			go trickle(c, strings.Repeat(byte, 1000), len(byte), 10*time.Millisecond) // 100 bytes a second
+			r, err := http.ReadResponse(bufio.NewReader(c), nil)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusRequestTimeout, r.StatusCode)
+			body, err := io.ReadAll(r.Body)
+			require.NoError(t, err)
+			require.Contains(t, string(body), "at less than 1000 bytes a second")
+			require.GreaterOrEqual(t, time.Since(begun), options.Grace)
+			require.Less(t, time.Since(begun), 2*options.Grace)
 		}
-	}()
-	r, err := http.ReadResponse(bufio.NewReader(c), nil)
-	require.NoError(t, err)
-	require.Equal(t, 200, r.StatusCode)
+	}
+	inTime(t, map[string]func(*testing.T){
+		"with its length": slow("Content-Length: 1000", " "),
+		"in chunks":       slow("Transfer-Encoding: chunked", "1\r\n \r\n"),
+		"fast enough": func(t *testing.T) {
+			text := ten + strings.Repeat(" ", 3000)
+			c := timed(t, served(t, options, testmodel.Identity(oip.FP32, 4, 10))).connect()
+			defer c.Close()
+			fmt.Fprintf(c, "POST /v2/models/identity_FP32/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n", len(text))
+			begun := time.Now()
+			go trickle(c, text, 100, 90*time.Millisecond) // 1,111 bytes a second, for longer than the grace
+			r, err := http.ReadResponse(bufio.NewReader(c), nil)
+			require.NoError(t, err)
+			require.Equal(t, 200, r.StatusCode)
+			require.Greater(t, time.Since(begun), 10*options.Grace)
+		},
+	})
 }
 
 // TestNothingAfterCompression: a client that announces more than its compressed body, and does not send it, is refused after the grace.
 func TestNothingAfterCompression(t *testing.T) {
-	addr, _ := listening(t, served(t, Options{Grace: 200 * time.Millisecond}, testmodel.Identity(oip.FP32, 4, 2)))
-	body := packed(t, "deflate", `{"inputs":[{"name":"INPUT0","shape":[1,2],"datatype":"FP32","data":[1,2]}]}`)
-	c, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	defer c.Close()
-	fmt.Fprintf(c, "POST /v2/models/identity_FP32/infer HTTP/1.1\r\nHost: x\r\nContent-Encoding: deflate\r\nContent-Length: %d\r\n\r\n%s", len(body)+100, body)
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(5*time.Second)))
-	answer, err := io.ReadAll(c)
-	require.NoError(t, err, "the connection has to end")
-	require.Contains(t, string(answer), "HTTP/1.1 408 ")
-	require.Contains(t, string(answer), "Connection: close")
-	require.Contains(t, string(answer), "at less than 65536 bytes a second")
+	inTime(t, map[string]func(*testing.T){"deflate": func(t *testing.T) {
+		const grace = 200 * time.Millisecond
+		body := packed(t, "deflate", `{"inputs":[{"name":"INPUT0","shape":[1,2],"datatype":"FP32","data":[1,2]}]}`)
+		c := timed(t, served(t, Options{Grace: grace}, testmodel.Identity(oip.FP32, 4, 2))).connect()
+		defer c.Close()
+		begun := time.Now()
+		fmt.Fprintf(c, "POST /v2/models/identity_FP32/infer HTTP/1.1\r\nHost: x\r\nContent-Encoding: deflate\r\nContent-Length: %d\r\n\r\n%s", len(body)+100, body)
+		r, err := http.ReadResponse(bufio.NewReader(c), nil)
+		require.NoError(t, err)
+		text, err := io.ReadAll(r.Body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusRequestTimeout, r.StatusCode)
+		require.Contains(t, string(text), "at less than 65536 bytes a second")
+		require.Equal(t, grace, time.Since(begun))
+		_, err = c.Read(make([]byte, 1))
+		require.ErrorIs(t, err, io.EOF, "the connection has to end")
+	}})
 }
 
 // TestComputingIsNotReading: the deadline of a body does not end a request that computes for longer, as a model sees that ends with its context.
 func TestComputingIsNotReading(t *testing.T) {
-	m := testmodel.Identity(oip.FP32, 4, 10)
-	m.Before = func(ctx context.Context) error {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(400 * time.Millisecond):
-			return nil
+	over := func(protocol int) func(t *testing.T) {
+		return func(t *testing.T) {
+			m := testmodel.Identity(oip.FP32, 4, 10)
+			m.Before = func(ctx context.Context) error {
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(30 * time.Second):
+					return nil
+				}
+			}
+			p := timed(t, served(t, Options{}, m))
+			dialled := 0
+			transport := &http.Transport{Protocols: new(http.Protocols), DialContext: func(context.Context, string, string) (net.Conn, error) {
+				dialled++
+				return p.connect(), nil
+			}}
+			transport.Protocols.SetHTTP1(protocol == 1)
+			transport.Protocols.SetUnencryptedHTTP2(protocol == 2)
+			defer transport.CloseIdleConnections()
+			for range 2 {
+				r, err := (&http.Client{Transport: transport}).Post("http://x/v2/models/identity_FP32/infer", "application/json", strings.NewReader(ten))
+				require.NoError(t, err)
+				require.Equal(t, protocol, r.ProtoMajor)
+				body, err := io.ReadAll(r.Body)
+				require.NoError(t, err)
+				require.Equal(t, 200, r.StatusCode, "HTTP/%d: %s", protocol, body)
+				r.Body.Close()
+			}
+			require.Equal(t, 1, dialled, "on one connection")
 		}
 	}
-	h := served(t, Options{Grace: 100 * time.Millisecond}, m)
-	text := `{"inputs":[{"name":"INPUT0","shape":[1,10],"datatype":"FP32","data":[1,2,3,4,5,6,7,8,9,10]}]}`
-	for protocol := 1; protocol <= 2; protocol++ {
-		s := httptest.NewUnstartedServer(h)
-		if s.EnableHTTP2 = protocol == 2; s.EnableHTTP2 {
-			s.StartTLS()
-		} else {
-			s.Start()
-		}
-		t.Cleanup(s.Close)
-		for range 2 { // on one connection
-			r, err := s.Client().Post(s.URL+"/v2/models/identity_FP32/infer", "application/json", strings.NewReader(text))
-			require.NoError(t, err)
-			require.Equal(t, protocol, r.ProtoMajor)
-			body, err := io.ReadAll(r.Body)
-			require.NoError(t, err)
-			require.Equal(t, 200, r.StatusCode, "HTTP/%d: %s", protocol, body)
-			r.Body.Close()
-		}
-	}
+	inTime(t, map[string]func(*testing.T){"HTTP/1": over(1), "HTTP/2": over(2)})
 }
 
-// TestSlowReader: a client that does not take its answer is cut off.
+// TestSlowReader: a client that does not take its answer is cut off once its time is over.
 func TestSlowReader(t *testing.T) {
-	m := testmodel.Identity(oip.FP32, 1, 4<<20)
-	h := served(t, Options{Rate: 16 << 20, Grace: 500 * time.Millisecond}, m)
-	ended := make(chan time.Duration, 1)
-	addr, _ := listening(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		begun := time.Now()
-		h.ServeHTTP(w, r)
-		ended <- time.Since(begun)
-	}))
-	c, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	defer c.Close()
-	fmt.Fprintf(c, "POST /v2/models/identity_FP32/infer HTTP/1.1\r\nHost: x\r\n%s: 0\r\nContent-Length: %d\r\n\r\n", headerLength, 16<<20)
-	_, err = c.Write(make([]byte, 16<<20))
-	require.NoError(t, err)
-	select {
-	case <-ended:
-	case <-time.After(10 * time.Second):
-		t.Fatal("the handler still writes")
-	}
+	inTime(t, map[string]func(*testing.T){"an answer of 16 MiB": func(t *testing.T) {
+		const size, rate, grace = 16 << 20, 16 << 20, 500 * time.Millisecond
+		h := served(t, Options{Rate: rate, Grace: grace}, testmodel.Identity(oip.FP32, 1, size/4))
+		ended := make(chan time.Duration, 1)
+		c := timed(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			begun := time.Now()
+			h.ServeHTTP(w, r)
+			ended <- time.Since(begun)
+		})).connect()
+		defer c.Close()
+		fmt.Fprintf(c, "POST /v2/models/identity_FP32/infer HTTP/1.1\r\nHost: x\r\n%s: 0\r\nContent-Length: %d\r\n\r\n", headerLength, size)
+		_, err := c.Write(make([]byte, size))
+		require.NoError(t, err)
+		require.InDelta(t, (grace + time.Second).Seconds(), (<-ended).Seconds(), 0.01, "the grace, and a second for so many bytes")
+	}})
 }
 
 // exchangeRaw sends a request on a connection and reads the answer, without allocation.
@@ -248,6 +303,17 @@ func exchangeRaw(c net.Conn, request, buf []byte, answer int) error {
 	return nil
 }
 
+// answerSize reads an answer and returns how many bytes it has.
+func answerSize(t testing.TB, c net.Conn) int {
+	var raw bytes.Buffer
+	r, err := http.ReadResponse(bufio.NewReader(io.TeeReader(c, &raw)), nil)
+	require.NoError(t, err)
+	require.Equal(t, 200, r.StatusCode)
+	_, err = io.Copy(io.Discard, r.Body)
+	require.NoError(t, err)
+	return raw.Len()
+}
+
 // perRequest returns how often a request makes the process allocate.
 func perRequest(t testing.TB, h http.Handler, request []byte) float64 {
 	addr, _ := listening(t, h)
@@ -256,11 +322,7 @@ func perRequest(t testing.TB, h http.Handler, request []byte) float64 {
 	defer c.Close()
 	_, err = c.Write(request)
 	require.NoError(t, err)
-	buf := make([]byte, 64<<10)
-	time.Sleep(100 * time.Millisecond)
-	size, err := c.Read(buf)
-	require.NoError(t, err)
-	require.Contains(t, string(buf[:size]), "200 OK")
+	buf, size := make([]byte, 64<<10), answerSize(t, c)
 	const n = 500
 	require.NoError(t, c.SetDeadline(time.Now().Add(time.Minute)))
 	for range n {
@@ -323,12 +385,9 @@ func BenchmarkBinary(b *testing.B) {
 			c, err := net.Dial("tcp", addr)
 			require.NoError(b, err)
 			defer c.Close()
-			buf := make([]byte, 64<<10)
 			_, err = c.Write(request)
 			require.NoError(b, err)
-			time.Sleep(100 * time.Millisecond)
-			size, err := c.Read(buf)
-			require.NoError(b, err)
+			buf, size := make([]byte, 64<<10), answerSize(b, c)
 			b.ReportAllocs()
 			for b.Loop() {
 				if err := exchangeRaw(c, request, buf, size); err != nil {

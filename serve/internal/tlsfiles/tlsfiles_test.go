@@ -149,7 +149,8 @@ func TestReplacedUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	for end := time.Now().Add(2500 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	const enough = 20
+	for end := time.Now().Add(2500 * time.Millisecond); !t.Failed() && (time.Now().Before(end) || requests.Load() <= enough); time.Sleep(10 * time.Millisecond) {
 		ca.Write(dir, "next", time.Hour)
 	}
 	ca.Write(dir, "last", time.Hour)
@@ -161,10 +162,10 @@ func TestReplacedUnderLoad(t *testing.T) {
 		}
 		defer func() { _ = conn.Close() }()
 		return conn.ConnectionState().PeerCertificates[0].Subject.CommonName == "last"
-	}, 10*time.Second, 100*time.Millisecond)
+	}, time.Minute, 100*time.Millisecond)
 	stop.Store(true)
 	clients.Wait()
-	require.Greater(t, requests.Load(), int64(20))
+	require.Greater(t, requests.Load(), int64(enough))
 }
 
 // TestRevoked: once the file of authorities changes, a client of the old one is refused, its session ticket notwithstanding.
@@ -185,7 +186,7 @@ func TestRevoked(t *testing.T) {
 	require.NoError(t, ask())
 	require.NoError(t, ask())
 	tlstest.Put(t, dir, "ca.crt", tlstest.New(t).PEM)
-	require.Eventually(t, func() bool { return ask() != nil }, 10*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return ask() != nil }, time.Minute, 100*time.Millisecond)
 	require.Error(t, ask())
 }
 

@@ -60,7 +60,7 @@ var address = regexp.MustCompile(`msg=listening protocol=(\w+) address=(\S+)`)
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
 	p := listens(t, args...)
-	require.Eventually(t, func() bool { return p.status("/v2/health/ready") == http.StatusOK }, 10*time.Second, time.Millisecond, "%s", p.log())
+	require.Eventually(t, func() bool { return p.status("/v2/health/ready") == http.StatusOK }, time.Minute, time.Millisecond, "%s", p.log())
 	return p
 }
 
@@ -216,7 +216,7 @@ func TestReload(t *testing.T) {
 		}
 	}
 	logged := func(text string) func() bool { return func() bool { return strings.Contains(p.log(), text) } }
-	soon, often := 20*time.Second, 5*time.Millisecond
+	soon, often := time.Minute, 5*time.Millisecond
 	write(t, one, second)
 	require.Eventually(t, answers(false), soon, often, "other weights: %s", p.log())
 	write(t, one, first[:len(first)/2])
@@ -259,11 +259,10 @@ func TestStop(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(200 * time.Millisecond)
+	require.Eventually(t, func() bool { return asked.Load() > 10 }, time.Minute, time.Millisecond)
 	begun := time.Now()
 	p.stop(t)
 	all.Wait()
-	require.Greater(t, asked.Load(), int64(10))
 	require.GreaterOrEqual(t, time.Since(begun), 500*time.Millisecond)
 	require.Zero(t, p.status("/v2/health/live"))
 }
@@ -287,7 +286,7 @@ func TestSecondSignal(t *testing.T) {
 	p := start(t, "--drain-delay", "1m", path)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM)) // the same
-	require.Eventually(t, func() bool { return p.status("/v2/health/ready") != http.StatusOK }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return p.status("/v2/health/ready") != http.StatusOK }, time.Minute, time.Millisecond)
 	time.Sleep(2 * oneSignal)
 	require.Equal(t, http.StatusOK, p.status("/v2/health/live"), p.log())
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
@@ -296,7 +295,7 @@ func TestSecondSignal(t *testing.T) {
 		var code *exec.ExitError
 		require.ErrorAs(t, err, &code)
 		require.Equal(t, exitError, code.ExitCode())
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute / 2): // it would serve on for a minute
 		t.Fatal("it does not stop")
 	}
 	require.Contains(t, p.log(), "a second signal")

@@ -30,6 +30,7 @@ type target struct {
 	tls                   *tls.Config // nil: plain
 	scheme, path, content string
 	body                  []byte
+	closes                bool // its connection, of a flood
 }
 
 // overGRPC starts a server of gRPC, and returns what makes a good request of it.
@@ -55,7 +56,7 @@ func overREST(t *testing.T, opts ...serve.Option) (target, func(t *testing.T)) {
 	body := `{"inputs":[` + fmt.Sprintf(input, 0, list("5")) + "," + fmt.Sprintf(input, 1, list("3")) + `]}`
 	to := target{address: l.Addr().String(), tls: &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1", NextProtos: []string{"h2"}}, scheme: "https",
 		path: "/v2/models/simple/infer", content: "application/json", body: []byte(body)}
-	good := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool()}, ForceAttemptHTTP2: true}, Timeout: 20 * time.Second}
+	good := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: ca.Pool()}, ForceAttemptHTTP2: true}, Timeout: time.Minute}
 	t.Cleanup(good.CloseIdleConnections)
 	return to, func(t *testing.T) {
 		r, err := good.Post("https://"+to.address+to.path, to.content, strings.NewReader(body))
@@ -117,7 +118,7 @@ func client(t *testing.T, address string) func(t *testing.T) {
 	t.Cleanup(func() { conn.Close() })
 	q := request()
 	return func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		var r inference.ModelInferResponse
 		if err := conn.Invoke(ctx, "/inference.GRPCInferenceService/ModelInfer", q, &r); err != nil {
