@@ -136,9 +136,22 @@ func TestRuntimeDoc(t *testing.T) {
 	}
 	require.Len(t, decisions, 11)
 	check(decisions)
-	for _, name := range regexp.MustCompile(`\b(?:Test|Example|Benchmark)[A-Z][A-Za-z0-9]*(?:_\w+)?`).FindAllString(string(text), -1) {
-		if _, ok := functions[name]; !ok {
-			t.Errorf("it names %s, which is no test", name)
+}
+
+// TestDocumentsNameTests: every test that a document names exists.
+func TestDocumentsNameTests(t *testing.T) {
+	paths, err := filepath.Glob(filepath.Join("..", "docs", "*.md"))
+	require.NoError(t, err)
+	functions, seen := testFunctions(t), 0
+	for _, path := range append(paths, filepath.Join("..", "README.md"), filepath.Join("..", "CONTRIBUTING.md")) {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, name := range regexp.MustCompile(`\b(?:Test|Example|Benchmark|Fuzz)[A-Z][A-Za-z0-9]*(?:_\w+)?`).FindAllString(string(text), -1) {
+			seen++
+			if _, ok := functions[name]; !ok && !strings.Contains(string(text), "func "+name+"(") { // the reader's own
+				t.Errorf("%s names %s, which is no test", path, name)
+			}
 		}
 	}
+	require.Greater(t, seen, 300)
 }
