@@ -30,7 +30,8 @@ type Options struct {
 	FoldWeights bool
 	// Variable reports, by its name, whether a weight changes while the executable is in use, as training
 	// changes it: nothing that depends on it is computed now. Where its value has to be known, the
-	// model's is taken, and no tensor made of it for that. nil stands for none.
+	// model's is taken, and no tensor made of it for that. It is asked about values of Constant nodes, too, which are
+	// weights if it says so, and constants otherwise. nil stands for none.
 	Variable func(weight string) bool
 	// Memory is the most bytes that values computed at compile time may take; 0
 	// stands for what a machine like this one can spare.
@@ -118,10 +119,10 @@ type Port struct {
 
 // Weight is a persistent tensor with the value that the model gives it.
 type Weight struct {
-	Name   string // the initialiser's name, unique among weights
+	Name   string // the name in the model, unique among weights
 	Tensor graph.TensorID
 	Data   []byte // as in [Tensor.Data]
-	// Initializer is its name in the model, which another one of a branch may have too.
+	// Initializer is its name in the model, that of an initialiser or of a Constant node's value, which another one of a branch may have too.
 	Initializer string
 	Variable    bool // [Options.Variable] says so
 	Known       bool // it is variable, and somewhere its value had to be known

@@ -122,28 +122,25 @@ func (t *trainer) withoutWeights() (blob []byte, err error) {
 			return nil, err
 		}
 	}
-	anchors := map[string]string{} // of weights, by initialiser
+	anchors := map[string]string{} // of weights, by name in the model
 	values := map[string]*onnx.Tensor{}
 	count := map[string]int{}
-	everyGraph(t.model.Graph, func(g *onnx.Graph) {
-		for _, w := range g.Initializers {
-			count[w.Name]++
-			values[w.Name] = w
-		}
-	}, 0)
+	everyValue(t.model, func(name string, value *onnx.Tensor, _ bool) {
+		count[name]++
+		values[name] = value
+	})
 	for _, w := range t.low.Weights {
 		if count[w.Initializer] == 1 && len(w.Data) > 0 {
 			anchors[w.Initializer] = w.Name
 		}
 	}
 	size := func(name string) int64 { return int64(len(values[name].Data)) }
-	file, err = rewritten(inModel, file, func(tensor []byte) ([]byte, error) {
-		name, err := nameOf(tensor)
-		if err != nil || count[name] != 1 {
-			return nil, err
+	file, err = rewritten(spot{}, file, func(name string, tensor []byte) ([]byte, error) {
+		if count[name] != 1 {
+			return nil, nil
 		}
 		elsewhere := false
-		err = eachField(tensor, func(num protowire.Number, _ protowire.Type, _, _, _ int) error {
+		err := eachField(tensor, func(num protowire.Number, _ protowire.Type, _, _, _ int) error {
 			elsewhere = elsewhere || num == tensorExternal
 			return nil
 		})
@@ -156,14 +153,13 @@ func (t *trainer) withoutWeights() (blob []byte, err error) {
 		return nil, err
 	}
 	h := modelHeader{Version: 1, Size: int64(len(file))}
-	err = visitTensors(inModel, file, 0, func(tensor []byte, offset int64) error {
-		name, err := nameOf(tensor)
-		if anchor := anchors[name]; anchor != "" && err == nil {
+	err = visitTensors(spot{}, file, 0, func(name string, tensor []byte, offset int64) error {
+		if anchor := anchors[name]; anchor != "" {
 			if p, ok := placeOf(tensor, size(name)); ok {
 				h.Cuts = append(h.Cuts, cut{offset + p.at, p.bytes, anchor})
 			}
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, err

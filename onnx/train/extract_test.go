@@ -27,37 +27,46 @@ func rawFile(t testing.TB, dir string, forms map[string]string) []byte {
 	m.Graph.Initializers = nil
 	file, err := onnx.Encode(m)
 	require.NoError(t, err)
-	unknown := func(b []byte) []byte {
-		return protowire.AppendBytes(protowire.AppendTag(b, 900, protowire.BytesType), []byte("as it was"))
-	}
 	var all []byte
 	for _, w := range weights {
-		p := onnxtest.Message{}.Int(2, int64(w.Elem)).Packed(1, w.Dims...)
-		switch forms[w.Name] {
-		case "packed":
-			p = p.Bytes(4, w.Data)
-		case "single":
-			for i := 0; i < len(w.Data); i += 4 {
-				p = protowire.AppendFixed32(protowire.AppendTag(p, 4, protowire.Fixed32Type), binary.LittleEndian.Uint32(w.Data[i:]))
-			}
-		case "external":
-			require.NoError(t, os.WriteFile(filepath.Join(dir, w.Name+".bin"), w.Data, 0o666))
-			p = p.Bytes(13, onnxtest.Message{}.Str(1, "location").Str(2, w.Name+".bin")).Int(14, 1)
-		default:
-			p = p.Bytes(9, w.Data)
-		}
-		all = protowire.AppendBytes(protowire.AppendTag(all, 5, protowire.BytesType), unknown(p.Str(8, w.Name)))
+		all = protowire.AppendBytes(protowire.AppendTag(all, 5, protowire.BytesType), unknown(dataOf(t, dir, w, forms[w.Name]).Str(8, w.Name)))
 	}
-	// The graph is field 7 of the model.
+	return intoGraph(t, file, all)
+}
+
+// unknown appends a field that no schema knows.
+func unknown(b []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, 900, protowire.BytesType), []byte("as it was"))
+}
+
+// dataOf is a tensor without a name, with its data in a form: raw, packed or single floats, or a file of its own.
+func dataOf(t testing.TB, dir string, w *onnx.Tensor, form string) onnxtest.Message {
+	p := onnxtest.Message{}.Int(2, int64(w.Elem)).Packed(1, w.Dims...)
+	switch form {
+	case "packed":
+		return p.Bytes(4, w.Data)
+	case "single":
+		for i := 0; i < len(w.Data); i += 4 {
+			p = protowire.AppendFixed32(protowire.AppendTag(p, 4, protowire.Fixed32Type), binary.LittleEndian.Uint32(w.Data[i:]))
+		}
+		return p
+	case "external":
+		require.NoError(t, os.WriteFile(filepath.Join(dir, w.Name+".bin"), w.Data, 0o666))
+		return p.Bytes(13, onnxtest.Message{}.Str(1, "location").Str(2, w.Name+".bin")).Int(14, 1)
+	}
+	return p.Bytes(9, w.Data)
+}
+
+// intoGraph puts fields before those of the graph of a model, and unknown ones behind those of both.
+func intoGraph(t testing.TB, file, fields []byte) []byte {
 	var out []byte
 	for len(file) > 0 {
-		num, typ, n := protowire.ConsumeField(file)
+		num, _, n := protowire.ConsumeField(file)
 		require.Positive(t, n)
-		_ = typ
-		if num == 7 {
+		if num == 7 { // the graph
 			_, _, tag := protowire.ConsumeTag(file)
 			g, _ := protowire.ConsumeBytes(file[tag:])
-			out = protowire.AppendBytes(protowire.AppendTag(out, 7, protowire.BytesType), append(all, unknown(append([]byte(nil), g...))...))
+			out = protowire.AppendBytes(protowire.AppendTag(out, 7, protowire.BytesType), append(fields, unknown(append([]byte(nil), g...))...))
 		} else {
 			out = append(out, file[:n]...)
 		}

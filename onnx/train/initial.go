@@ -36,7 +36,7 @@ func (t *trainer) initial() error {
 	for _, i := range t.trained {
 		w := &t.low.Weights[i]
 		typ := t.exe.Tensors[w.Tensor].Type
-		s := t.schemeOf(w.Initializer, typ.Shape, 0)
+		s := t.schemeOf(w.Initializer, typ.Shape, map[string]bool{})
 		if s.kind == keep {
 			t.result.Kept = append(t.result.Kept, w.Name)
 			continue
@@ -50,18 +50,21 @@ func (t *trainer) initial() error {
 }
 
 // schemeOf returns how a value that the nodes use as that name is drawn: by the first of its uses that says it. What
-// only moves its elements is looked through.
-func (t *trainer) schemeOf(name string, shape []int64, depth int) scheme {
-	const most = 8 // movements one after the other
+// only moves its elements is looked through; seen are the names on the way, which graphs side by side may have in common.
+func (t *trainer) schemeOf(name string, shape []int64, seen map[string]bool) scheme {
+	if seen[name] {
+		return scheme{}
+	}
+	seen[name] = true
 	for _, u := range t.consumed[name] {
 		if s := byUse(u, shape); s.kind != keep {
 			return s
 		}
 		to, moved := moved(u, shape)
-		if to == nil || depth == most {
+		if to == nil {
 			continue
 		}
-		if s := t.schemeOf(u.node.Outputs[0], moved, depth+1); s.kind != keep {
+		if s := t.schemeOf(to.Outputs[0], moved, seen); s.kind != keep {
 			return s
 		}
 	}

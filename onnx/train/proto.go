@@ -13,7 +13,9 @@ const (
 	modelGraph                  = 7
 	graphNode                   = 1
 	graphInitializer            = 5
+	nodeOutput, nodeOperator    = 2, 4
 	nodeAttribute               = 5
+	attributeTensor             = 5
 	attributeGraph              = 6
 	attributeGraphs             = 11
 	tensorFloats, tensorRaw     = 4, 9
@@ -29,10 +31,50 @@ const (
 	inGraph
 	inNode
 	inAttribute
-	inTensor // an initialiser
+	inConstant      // a Constant node
+	inConstantValue // an attribute of one
+	inTensor        // an initialiser, or the value of a Constant node
 )
 
-// inner returns what a field of a message holds, if it leads to initialisers.
+// spot is what kind of message bytes are, and the name of the value that it says, if it is known.
+type spot struct {
+	level
+	name string
+}
+
+// enter completes the spot with what the message itself says.
+func (s spot) enter(message []byte) (spot, error) {
+	switch s.level {
+	case inTensor:
+		if s.name != "" {
+			return s, nil
+		}
+		name, err := textOf(message, tensorName)
+		return spot{inTensor, name}, err
+	case inNode:
+		if op, err := textOf(message, nodeOperator); op != "Constant" || err != nil {
+			return s, err
+		}
+		name, err := textOf(message, nodeOutput)
+		return spot{inConstant, name}, err
+	}
+	return s, nil
+}
+
+// inner returns what a field of a message holds, if it leads to initialisers or constants.
+func (s spot) inner(field protowire.Number) (spot, bool) {
+	l := s.level
+	switch {
+	case l == inConstant && field == nodeAttribute:
+		return spot{inConstantValue, s.name}, true
+	case l == inConstantValue && field == attributeTensor:
+		return spot{inTensor, s.name}, s.name != ""
+	}
+	to, ok := l.inner(field)
+	return spot{level: to}, ok
+}
+
+// inner returns what a field of a message holds, if it leads to tensors.
 func (l level) inner(field protowire.Number) (level, bool) {
 	switch {
 	case l == inModel && field == modelGraph, l == inAttribute && (field == attributeGraph || field == attributeGraphs):
@@ -47,13 +89,17 @@ func (l level) inner(field protowire.Number) (level, bool) {
 	return 0, false
 }
 
-// visitTensors calls visit with every initialiser of a message and its offset from the beginning of the file.
-func visitTensors(l level, message []byte, offset int64, visit func(tensor []byte, offset int64) error) error {
-	if l == inTensor {
-		return visit(message, offset)
+// visitTensors calls visit with the name of every initialiser and constant of a message, with itself, and with its offset from the beginning of the file.
+func visitTensors(s spot, message []byte, offset int64, visit func(name string, tensor []byte, offset int64) error) error {
+	s, err := s.enter(message)
+	if err != nil {
+		return err
+	}
+	if s.level == inTensor {
+		return visit(s.name, message, offset)
 	}
 	return eachField(message, func(num protowire.Number, typ protowire.Type, from, at, end int) error {
-		if to, ok := l.inner(num); ok && typ == protowire.BytesType {
+		if to, ok := s.inner(num); ok && typ == protowire.BytesType {
 			return visitTensors(to, message[at:end], offset+int64(at), visit)
 		}
 		return nil
@@ -85,23 +131,23 @@ func eachField(message []byte, visit func(num protowire.Number, typ protowire.Ty
 	return nil
 }
 
-// nameOf returns the name of an initialiser.
-func nameOf(tensor []byte) (name string, err error) {
-	err = eachField(tensor, func(num protowire.Number, typ protowire.Type, _, at, end int) error {
-		if num == tensorName && typ == protowire.BytesType {
-			name = string(tensor[at:end])
+// textOf returns what a field of a message says.
+func textOf(message []byte, field protowire.Number) (text string, err error) {
+	err = eachField(message, func(num protowire.Number, typ protowire.Type, _, at, end int) error {
+		if num == field && typ == protowire.BytesType {
+			text = string(message[at:end])
 		}
 		return nil
 	})
-	return name, err
+	return text, err
 }
 
-// place is where the data of an initialiser lie in a file, little-endian and nothing else.
+// place is where the data of a tensor lie in a file, little-endian and nothing else.
 type place struct {
 	at, bytes int64
 }
 
-// placeOf returns where in an initialiser its data lie, if there are so many bytes of them in one piece.
+// placeOf returns where in a tensor its data lie, if there are so many bytes of them in one piece.
 func placeOf(tensor []byte, bytes int64) (p place, ok bool) {
 	pieces, external := 0, false
 	err := eachField(tensor, func(num protowire.Number, typ protowire.Type, _, at, end int) error {
@@ -119,11 +165,15 @@ func placeOf(tensor []byte, bytes int64) (p place, ok bool) {
 	return p, err == nil && pieces == 1 && p.bytes == bytes && !external
 }
 
-// rewritten returns a message in which the data of some initialisers are raw: those of which raw returns data. All else stays byte for
-// byte, but for lengths of what these are in.
-func rewritten(l level, message []byte, raw func(tensor []byte) ([]byte, error)) ([]byte, error) {
-	if l == inTensor {
-		data, err := raw(message)
+// rewritten returns a message in which the data of some initialisers and constants are raw: those of which raw returns data. All else stays byte
+// for byte, but for lengths of what these are in.
+func rewritten(s spot, message []byte, raw func(name string, tensor []byte) ([]byte, error)) ([]byte, error) {
+	s, err := s.enter(message)
+	if err != nil {
+		return nil, err
+	}
+	if s.level == inTensor {
+		data, err := raw(s.name, message)
 		if data == nil || err != nil {
 			return message, err
 		}
@@ -131,8 +181,8 @@ func rewritten(l level, message []byte, raw func(tensor []byte) ([]byte, error))
 	}
 	var out []byte // from the first change on
 	copied := 0    // of message
-	err := eachField(message, func(num protowire.Number, typ protowire.Type, from, at, end int) error {
-		to, ok := l.inner(num)
+	err = eachField(message, func(num protowire.Number, typ protowire.Type, from, at, end int) error {
+		to, ok := s.inner(num)
 		if !ok || typ != protowire.BytesType {
 			return nil
 		}
@@ -151,7 +201,7 @@ func rewritten(l level, message []byte, raw func(tensor []byte) ([]byte, error))
 	return append(out, message[copied:]...), nil
 }
 
-// withRaw returns an initialiser whose data are in raw_data, behind everything else.
+// withRaw returns a tensor whose data are in raw_data, behind everything else.
 func withRaw(tensor, data []byte) ([]byte, error) {
 	var out []byte
 	err := eachField(tensor, func(num protowire.Number, _ protowire.Type, from, _, end int) error {

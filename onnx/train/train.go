@@ -134,7 +134,10 @@ type trainer struct {
 	low      *onnx.Lowered
 	exe      *graph.Executable
 	consumed map[string][]consumer
-	trained  []int // places in low.Weights
+	// constants are the values of Constant nodes that are weights, left those of elements that differ which are not.
+	constants map[string]bool
+	left      []string
+	trained   []int // places in low.Weights
 
 	labels    graph.TensorID // None if the loss has none
 	labelName string
@@ -149,6 +152,7 @@ type trainer struct {
 // lower lowers the model with trained weights as tensors of their own.
 func (t *trainer) lower() error {
 	t.consumed = consumers(t.model)
+	t.findConstants()
 	candidates := t.candidates()
 	o := t.Options.Options
 	o.FoldWeights = false
@@ -179,6 +183,7 @@ func (t *trainer) lower() error {
 			t.result.Frozen = append(t.result.Frozen, w.Name)
 		}
 	}
+	t.aboutConstants()
 	if len(t.trained) == 0 {
 		return t.nothingToTrain(candidates)
 	}

@@ -63,18 +63,15 @@ func (t *trainer) statistics(name string) bool {
 	return len(uses) > 0
 }
 
-// candidates returns the initialisers that can be trained: floats that are neither statistics nor share their name with another
+// candidates returns the initialisers and constants that can be trained: floats that are neither statistics nor share their name with another
 // one, of which the name could not say which is meant.
 func (t *trainer) candidates() map[string]bool {
 	count := map[string]int{}
 	can := map[string]bool{}
-	everyGraph(t.model.Graph, func(g *onnx.Graph) {
-		for _, w := range g.Initializers {
-			count[w.Name]++
-			d := w.Elem.DType()
-			can[w.Name] = (d == graph.F16 || d == graph.BF16 || d == graph.F32 || d == graph.F64) && !t.statistics(w.Name) && t.Values[w.Name] == nil
-		}
-	}, 0)
+	everyValue(t.model, func(name string, value *onnx.Tensor, constant bool) {
+		count[name]++
+		can[name] = isFloat(value.Elem) && !t.statistics(name) && t.Values[name] == nil && (!constant || t.constants[name])
+	})
 	for name, n := range count {
 		if n > 1 {
 			delete(can, name)
@@ -99,11 +96,11 @@ func (t *trainer) frozen(name string) bool {
 // check refuses patterns that are none, or that match nothing.
 func (t *trainer) check() error {
 	var names []string
-	everyGraph(t.model.Graph, func(g *onnx.Graph) {
-		for _, w := range g.Initializers {
-			names = append(names, w.Name)
+	everyValue(t.model, func(name string, value *onnx.Tensor, constant bool) {
+		if !constant || isFloat(value.Elem) {
+			names = append(names, name)
 		}
-	}, 0)
+	})
 	for _, p := range t.Freeze {
 		if err := matches("freeze", p, names); err != nil {
 			return err
@@ -131,7 +128,7 @@ func (t *trainer) nothingToTrain(candidates map[string]bool) error {
 	case len(candidates) > 0 && len(t.Freeze) > 0:
 		return refuse("all %d weights are frozen, want one at least that is not: %s", len(candidates), list(slices.Sorted(maps.Keys(candidates))))
 	case len(t.model.Graph.Initializers) == 0:
-		return refuse("the model has no weights: its initializers are what is trained, and constants of nodes stay as they are; export it with initializers")
+		return refuse("the model has no weights: what is trained are its initializers, and the values of Constant nodes that layers read as their weights; export it with initializers")
 	}
 	kinds := map[string]bool{}
 	floats := false

@@ -50,7 +50,7 @@ func lower(ctx context.Context, m *onnx.Model, o onnx.Options, t Table) (*onnx.L
 	l := &lowerer{
 		ctx: ctx, evaluator: o.NewEvaluator(ctx, o.Memory), opts: o, ops: t.Operators, declared: make(map[string]onnx.ValueInfo, len(m.Graph.Outputs)), functions: make(map[functionKey]*onnx.Function, len(m.Functions)),
 		scanned: make(map[any]bool), used: make(map[string]bool), repeats: make(map[string]int), byText: make(map[string]*onnx.Obstacle),
-		infos: make(map[string]onnx.ValueInfo, len(m.Graph.Values)), owners: make(map[string]*weight), usedMax: make(map[string]bool), counted: t.Counted,
+		infos: make(map[string]onnx.ValueInfo, len(m.Graph.Values)), owners: make(map[string]*weight), constants: make(map[*onnx.Node]*weight), usedMax: make(map[string]bool), counted: t.Counted,
 		exe: &graph.Executable{Name: m.Graph.Name, Producer: "popefgen compile", Graphs: []graph.Graph{{Name: "main"}}},
 	}
 	for _, f := range m.Functions {
@@ -120,9 +120,10 @@ type lowerer struct {
 	exe       *graph.Executable
 	ports     []onnx.Port
 	weights   []onnx.Weight
-	owners    map[string]*weight // of weights, by name
-	used      map[string]bool    // names of weights
-	repeats   map[string]int     // by name, how often it was taken already
+	owners    map[string]*weight     // of weights, by name
+	constants map[*onnx.Node]*weight // of Constant nodes that are weights
+	used      map[string]bool        // names of weights
+	repeats   map[string]int         // by name, how often it was taken already
 	ctx       context.Context
 	evaluator onnx.Evaluator
 	count     int // nodes lowered

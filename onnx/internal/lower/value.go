@@ -41,7 +41,7 @@ type Value struct {
 	left     error    // why it was not computed, though all operands were known
 }
 
-// weight is an initialiser that stays a tensor of its own.
+// weight is an initialiser, or the value of a Constant node, that stays a tensor of its own.
 type weight struct {
 	name   string
 	typ    graph.TensorType
@@ -81,6 +81,21 @@ func isWeight(g *onnx.Graph, t *onnx.Tensor, typ graph.TensorType) bool {
 		}
 	}
 	return !used
+}
+
+// Weight makes of the value of a Constant node a weight that changes, if [onnx.Options.Variable] says so of its name: one, however often the node is
+// lowered. In functions, which have no initialisers either, constants stay what they are.
+func (c *Call) Weight(v *Value) *Value {
+	name, variable := c.base(), c.l.opts.Variable
+	if variable == nil || c.env.function != nil || !v.Known || !variable(name) {
+		return v
+	}
+	w := c.l.constants[c.node]
+	if w == nil {
+		w = &weight{name: name, typ: v.Type, data: v.Data, tensor: graph.None, variable: true}
+		c.l.constants[c.node] = w
+	}
+	return &Value{Name: name, Type: v.Type, tensor: w.tensor, weight: w}
 }
 
 // Constant returns the known value of a tensor.

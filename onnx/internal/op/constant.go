@@ -24,7 +24,7 @@ func constantNode(c *call) []*lower.Value {
 	var found []*lower.Value
 	add := func(v *lower.Value) { found = append(found, v) }
 	if a := c.Attr("value"); a != nil {
-		add(c.tensorValue(a))
+		add(c.Weight(c.tensorValue(a)))
 	}
 	if a := c.Attr("value_float"); a != nil {
 		add(lower.Scalar(graph.F32, float64(a.Float)))
