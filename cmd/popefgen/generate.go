@@ -21,7 +21,7 @@ var packageFlags = append([]cli.Flag{
 	&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`DIR` of the package", Value: "."},
 	&cli.StringFlag{Name: "package", Aliases: []string{"p"}, Usage: "package `NAME` (default: from the directory, or the model's file name)"},
 	&cli.BoolFlag{Name: "embed", Usage: "embed the model into the package; otherwise Open takes its path"},
-	&cli.StringSliceFlag{Name: "rename", Usage: "Go name of an anchor, `ANCHOR=GoName`; a stream handle stands for an anchor that shares its name"},
+	&cli.StringSliceFlag{Name: "rename", Usage: "Go name of an anchor, or of a value of an optimizer, `ANCHOR=GoName`; a stream handle stands for an anchor that shares its name"},
 	&cli.IntFlag{Name: "queue", Usage: "`N` submitted requests may wait", Value: gen.DefaultQueueDepth},
 	&cli.IntFlag{Name: "batch-dim", Usage: "dimension `N` of every input and output counts samples, usually 0; the package then has RunSamples. A model that mixes samples is refused; of a Poplar executable it is your word that it does not", DefaultText: "none does"},
 	&cli.StringFlag{Name: "pack", Usage: "`INPUTS`, comma-separated, in whose rows sequences of different lengths share a run; the package then has RunPacked"},

@@ -106,6 +106,8 @@ type builder struct {
 	tensor  []int           // per anchor, its index in plan.Tensors
 	renamed []string        // per tensor, the Go name that the caller gave it
 
+	renamedValues map[int]string // of values of the optimizer: the Go name that the caller gave, by field of the contract
+
 	statePairs [][2]int // anchors of states: input and output
 	cached     []cached // of these, what grows
 
@@ -301,7 +303,7 @@ func (b *builder) tensors() {
 		}
 		b.checkSize(a, b.metas[i].Info.DataType, t.Shape)
 	}
-	b.renamed = make([]string, len(p.Tensors))
+	b.renamed, b.renamedValues = make([]string, len(p.Tensors)), map[int]string{}
 }
 
 // newTensor returns the type of an anchor, without names.

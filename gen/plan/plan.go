@@ -36,7 +36,7 @@ type Options struct {
 	// Embed is the base name of the copy of the model that lies beside the
 	// code and is embedded into it. If empty, Open takes the model's path.
 	Embed string
-	// Renames maps anchors to the Go names that their tensors get. A key is
+	// Renames maps anchors to the Go names that their tensors, or fields of Optimizer, get. A key is
 	// an anchor's name or, where several tensors share it, a stream handle.
 	Renames map[string]string
 	// QueueDepth is how many submitted requests may be pending at a time, up

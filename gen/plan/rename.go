@@ -13,7 +13,7 @@ import (
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
-// renames finds the tensors that the caller gave names to.
+// renames finds the tensors, and the values of the optimizer, that the caller gave names to.
 func (b *builder) renames() {
 	keys := make([]string, 0, len(b.opts.Renames))
 	for k := range b.opts.Renames {
@@ -29,7 +29,7 @@ func (b *builder) renames() {
 		found := b.find(k)
 		switch len(found) {
 		case 0:
-			b.problem("rename %q: %s", k, b.unknown(k))
+			b.renameValue(k, name)
 		case 1:
 			b.renamed[found[0]] = name
 		default:
@@ -42,6 +42,41 @@ func (b *builder) renames() {
 			b.problem("rename %q: %d tensors have this name; choose one by its stream handle: %s", k, len(found), strings.Join(handles, ", "))
 		}
 	}
+}
+
+// renameValue gives a value of the optimizer its name.
+func (b *builder) renameValue(key, name string) {
+	found := b.findValues(key)
+	switch len(found) {
+	case 0:
+		b.problem("rename %q: %s", key, b.unknown(key))
+	case 1:
+		b.renamedValues[found[0]] = name
+	default:
+		var handles []string
+		for _, i := range found {
+			handles = append(handles, fmt.Sprintf("%q", b.plan.Contract.Fields[i].Stream))
+		}
+		b.problem("rename %q: %d values of the optimizer have this name; choose one by its stream handle: %s", key, len(found), strings.Join(handles, ", "))
+	}
+}
+
+// findValues returns the fields of the contract that are values of the optimizer which key means, as [builder.find] does of tensors.
+func (b *builder) findValues(key string) (found []int) {
+	for _, of := range []func(f *contract.Field) string{
+		func(f *contract.Field) string { return f.Name },
+		func(f *contract.Field) string { return f.Stream },
+	} {
+		for i := range b.plan.Contract.Fields {
+			if f := &b.plan.Contract.Fields[i]; f.Group == contract.OptimizerValues && of(f) == key {
+				found = append(found, i)
+			}
+		}
+		if len(found) > 0 {
+			break
+		}
+	}
+	return found
 }
 
 // find returns the tensors that key means: those of an anchor of that name,
@@ -76,6 +111,11 @@ func (b *builder) unknown(key string) string {
 	for _, t := range b.plan.Tensors {
 		if !slices.Contains(names, t.Anchor) {
 			names = append(names, t.Anchor)
+		}
+	}
+	for _, f := range b.plan.Contract.Fields {
+		if f.Group == contract.OptimizerValues {
+			names = append(names, f.Name)
 		}
 	}
 	return "the model has no such anchor" + nearest.DidYouMean(key, names)

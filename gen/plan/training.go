@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -74,22 +75,33 @@ func (b *builder) training() {
 			t.Learnt = append(t.Learnt, f)
 		}
 	}
-	taken := map[string]bool{}
+	taken := map[string]string{} // anchors by name: renames first
+	for _, i := range slices.Sorted(maps.Keys(b.renamedValues)) {
+		name, anchor := b.renamedValues[i], p.Contract.Fields[i].Name
+		if who, ok := taken[name]; ok {
+			b.problem("rename %q: the name %s is taken by the rename of %q; choose another", anchor, name, who)
+		}
+		taken[name] = anchor
+	}
 	for i := range p.Contract.Fields {
 		f := &p.Contract.Fields[i]
 		if f.Group != contract.OptimizerValues {
 			continue
 		}
-		v := Value{Name: valueName(f.Name), Anchor: f.Name, Handle: f.Handle, Type: goType(f.Info), Doc: fmt.Sprintf("%q: %v", f.Name, f.Info)}
+		v := Value{Name: b.renamedValues[i], Anchor: f.Name, Handle: f.Handle, Type: goType(f.Info), Doc: fmt.Sprintf("%q: %v", f.Name, f.Info)}
 		if v.Type == "" || f.Repeats != 1 {
 			b.problem("optimizer value %q: %s has no Go type", f.Name, f.Info)
 			continue
 		}
 		v.Bytes, _ = f.Info.SizeInBytes()
-		for base, k := v.Name, 2; taken[v.Name]; k++ {
-			v.Name = fmt.Sprint(base, "_", k)
+		if v.Name == "" {
+			base := valueName(f.Name)
+			v.Name = base
+			for k := 2; taken[v.Name] != ""; k++ {
+				v.Name = fmt.Sprint(base, "_", k)
+			}
+			taken[v.Name] = f.Name
 		}
-		taken[v.Name] = true
 		t.Optimizer = append(t.Optimizer, v)
 	}
 	p.Training = t
