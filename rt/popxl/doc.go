@@ -1,7 +1,7 @@
 // Package popxl builds models in Go, as PopXL does in Python: an [Ir] gets
 // streams, variables and constants, functions of package ops compute with
 // tensors, and [Ir.Export] makes a PopEF model of it all, from which
-// "popefgen generate" makes a typed package, and which rt/modelrt runs.
+// "popefgen generate" makes a typed package, and which rt/modelrt runs, or a [Session].
 //
 //	ir := popxl.New("affine")
 //	x := popxl.NewInput[float32](ir, "x", 2, 3)
@@ -16,6 +16,7 @@
 // line of the call; [Ir.Err] has all of them. What follows from a failed
 // call is not reported again. Nothing panics, whatever is passed.
 //
-// An Ir has one graph, which a run computes once: an input is one transfer,
-// and so is an output. Variables are not changed by a run.
+// An Ir has one graph, which a run computes once, or as often as
+// [Ir.SetIterations] says: an input is one transfer each time, and so is an output.
+// [Variable.Assign] changes a variable in a run.
 package popxl

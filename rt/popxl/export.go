@@ -5,11 +5,13 @@ import (
 	"errors"
 
 	"github.com/popefgen/popefgen/ipu/export"
+	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 )
 
 // Export returns the PopEF model: program 0 loads the variables, program 5
-// copies the inputs in, computes, and copies the outputs out. [export.Model] writes it to a
+// copies the inputs in, computes, and copies the outputs out. If a run changes variables, the model is one that trains: program 7
+// saves them, and program 9 computes what comes before the first change. [export.Model] writes it to a
 // file or opens it from memory. The Ir can't be changed any more, also if an error
 // is returned: that of [Ir.Err], an Ir without outputs, or what hinders the passes that optimise the graph.
 func (ir *Ir) Export(ctx context.Context) (*export.Model, error) {
@@ -23,14 +25,14 @@ func (ir *Ir) Export(ctx context.Context) (*export.Model, error) {
 	if err := ir.Err(); err != nil {
 		return nil, err
 	}
-	if len(ir.layout.Outputs) == 0 {
+	if len(ir.outputs) == 0 {
 		return nil, errors.New("the Ir returns nothing: add an output with popxl.NewOutput")
 	}
 	exe, err := ir.b.Finish()
 	if err != nil {
 		return nil, err
 	}
-	m, err := export.Inference(exe, ir.layout)
+	m, err := ir.lay(exe)
 	if err != nil {
 		return nil, err
 	}
@@ -39,4 +41,19 @@ func (ir *Ir) Export(ctx context.Context) (*export.Model, error) {
 		return nil, err
 	}
 	return m, m.Encode()
+}
+
+// lay lays the programs out.
+func (ir *Ir) lay(exe *graph.Executable) (*export.Model, error) {
+	if ir.stage == forward {
+		return export.Inference(exe, export.InferenceLayout{Graph: ir.calls[forward][0], Inputs: ir.inputs, Outputs: ir.outputs, Weights: ir.weights, Iterations: ir.iterations})
+	}
+	l := export.TrainingLayout{
+		BatchesPerStep: ir.iterations, Accumulation: 1, Replicas: 1,
+		Forward: ir.calls[forward], Update: ir.calls[update], Inputs: ir.inputs, Weights: ir.weights,
+	}
+	for _, p := range ir.outputs {
+		l.Outputs = append(l.Outputs, export.Output{Port: p})
+	}
+	return export.Training(exe, l)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/popefgen/popefgen/ipu/export"
@@ -15,20 +16,68 @@ import (
 // between them. Its zero value is not usable, see [New]. One goroutine at a time
 // may use it.
 type Ir struct {
-	b      *graph.Builder
-	layout export.InferenceLayout
+	name    string
+	b       *graph.Builder
+	inputs  []export.Port
+	outputs []export.Port
+	weights []export.Weight // the variables
+
+	calls      [3][]graph.GraphID // graphs that a run calls, by stage; nodes go to the last of the current stage
+	stage      stage
+	iterations int64
+
 	names  map[string]bool // of streams and variables
 	scopes []string
 	taken  bool // Export has been called
 	errs   []error
 }
 
+// stage is a part of a run. Stages follow each other, so that the first leaves variables as they are and can run by itself.
+type stage int
+
+const (
+	forward stage = iota
+	_             // backward
+	update        // from the first change of a variable on
+)
+
+// enter makes nodes go to a graph of a stage, or of a later one if that has begun.
+func (ir *Ir) enter(s stage) {
+	if s > ir.stage {
+		ir.stage = s
+		ir.begin()
+	}
+}
+
+// begin makes nodes go to a new graph of the current stage.
+func (ir *Ir) begin() {
+	name := ir.name
+	if n := len(slices.Concat(ir.calls[:]...)); n > 0 {
+		name = fmt.Sprintf("%s:%d", name, n)
+	}
+	ir.calls[ir.stage] = append(ir.calls[ir.stage], ir.b.BeginGraph(name))
+}
+
+// SetIterations makes a run compute the graph n times, each time with the next elements of every input and output: PopXL's
+// num_host_transfers. n is at least 1, which it is without this call.
+func (ir *Ir) SetIterations(n int64) {
+	const call = "popxl.Ir.SetIterations"
+	switch {
+	case !ir.usable():
+	case ir.taken:
+		ir.fail(call, ErrTaken)
+	case n < 1:
+		ir.fail(call, fmt.Errorf("%d iterations, want at least 1", n))
+	default:
+		ir.iterations = n
+	}
+}
+
 // New returns an empty Ir; name is for people.
 func New(name string) *Ir {
-	ir := &Ir{b: graph.NewBuilder(name), names: map[string]bool{}}
+	ir := &Ir{name: name, b: graph.NewBuilder(name), names: map[string]bool{}, iterations: 1}
 	ir.b.SetProducer("popxl")
-	ir.layout.Graph = ir.b.BeginGraph(name)
-	ir.layout.Iterations = 1
+	ir.begin()
 	return ir
 }
 

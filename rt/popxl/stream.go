@@ -7,7 +7,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// Input is a stream from the host: a run moves one tensor over it.
+// Input is a stream from the host: a run moves one tensor over it, or one an iteration ([Ir.SetIterations]).
 type Input[T Element] struct {
 	name string
 	t    Tensor[T]
@@ -28,7 +28,7 @@ func NewInput[T Element](ir *Ir, name string, shape ...int64) Input[T] {
 		return in
 	}
 	in.t.id = ir.b.AddLocal(name, typed[T](shape))
-	ir.layout.Inputs = append(ir.layout.Inputs, export.Port{Name: name, Tensor: in.t.id})
+	ir.inputs = append(ir.inputs, export.Port{Name: name, Tensor: in.t.id})
 	return in
 }
 
@@ -38,13 +38,13 @@ func (in Input[T]) Name() string { return in.name }
 // Load returns the tensor that the run was given. Loading it again gives the same one.
 func (in Input[T]) Load() Tensor[T] { return in.t }
 
-// Output is a stream to the host: a run moves one tensor over it.
+// Output is a stream to the host: a run moves one tensor over it, or one an iteration.
 type Output[T Element] struct {
 	name string
 	t    Tensor[T]
 }
 
-// NewOutput adds an output that returns x.
+// NewOutput adds an output that returns x; of a variable, its value at the end of the run.
 func NewOutput[T Element](name string, x Tensor[T]) Output[T] {
 	const call = "popxl.NewOutput"
 	out := Output[T]{name, x}
@@ -56,7 +56,7 @@ func NewOutput[T Element](name string, x Tensor[T]) Output[T] {
 		out.t.id = graph.None
 		return out
 	}
-	ir.layout.Outputs = append(ir.layout.Outputs, export.Port{Name: name, Tensor: x.id})
+	ir.outputs = append(ir.outputs, export.Port{Name: name, Tensor: x.id})
 	return out
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/export"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -160,36 +159,3 @@ func encode[T Element](data []T, shape []int64) ([]byte, error) {
 	}
 	return binary.Append(nil, binary.LittleEndian, data)
 }
-
-// Variable is a tensor whose value the model's file carries as a weight: the host can
-// give it another one when the model is loaded.
-type Variable[T Element] struct {
-	name string
-	t    Tensor[T]
-}
-
-// NewVariable adds a variable with that initial value, row-major, which is copied. Without sizes it is a scalar.
-func NewVariable[T Element](ir *Ir, name string, data []T, shape ...int64) Variable[T] {
-	const call = "popxl.NewVariable"
-	v := Variable[T]{name, Tensor[T]{ir, graph.None}}
-	if !ir.usable() {
-		return v
-	}
-	value, err := encode(data, shape)
-	if err != nil {
-		ir.fail(call, fmt.Errorf("%q: %w", name, err))
-		return v
-	}
-	if !ir.claim(call, name) {
-		return v
-	}
-	v.t.id = ir.b.AddPersistent(name, typed[T](shape))
-	ir.layout.Weights = append(ir.layout.Weights, export.Weight{Port: export.Port{Name: name, Tensor: v.t.id}, Value: value})
-	return v
-}
-
-// Name returns the name of the variable's anchor.
-func (v Variable[T]) Name() string { return v.name }
-
-// Tensor returns the variable's value.
-func (v Variable[T]) Tensor() Tensor[T] { return v.t }

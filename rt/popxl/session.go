@@ -1,0 +1,393 @@
+package popxl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/export"
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
+)
+
+// Session runs the model of an [Ir] in this process, as PopXL's Session does: on a device of a registered back end, such as the CPU of
+//
+//	import _ "github.com/popefgen/popefgen/ipu/cpu"
+//
+// Between attaching to the device and detaching from it variables live there; outside of that, and as long as no run has changed them,
+// the host's copy is what counts. Any number of goroutines may call a session; calls wait for each other.
+type Session struct {
+	ir    *Ir
+	model *popef.Model
+	s     rt.Session
+
+	inputs, outputs map[string]*modelrt.Buffer // by name
+
+	mu       sync.Mutex
+	attached bool
+	loaded   bool // the load programs have run since it was attached
+	stale    bool // a run has changed variables since the host's copies were made
+	host     []hostCopy
+	places   map[string]int // of variables in host, by name
+}
+
+// hostCopy is the host's copy of a variable, or of another tensor that the load programs set.
+type hostCopy struct {
+	name  string
+	data  []byte          // is never written: the engine may use it in place
+	saved *modelrt.Buffer // what the save program writes; nil if no run changes variables
+}
+
+// ErrDetached marks errors of calls that need a session that is attached to its device.
+var ErrDetached = errors.New("the session is not attached to its device: call Attach first, or In")
+
+// NewSession makes a session of an Ir, which it exports ([Ir.Export]), and finds a device for it, to which it is not attached yet. [modelrt.SessionOption] are those of sessions
+// of models that are only known at run time, such as the number of threads.
+func NewSession(ctx context.Context, ir *Ir, opts ...modelrt.SessionOption) (_ *Session, err error) {
+	m, err := ir.Export(ctx)
+	if err != nil {
+		return nil, err
+	}
+	model, err := m.Load(ctx, ir.name)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{ir: ir, model: model, places: map[string]int{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if s.s, err = modelrt.NewSession(ctx, model, opts...); err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	for i := range m.Metadata.Anchors {
+		a := &m.Metadata.Anchors[i]
+		names[a.Handle] = a.Name
+	}
+	if s.inputs, err = s.connect(ctx, names, ir.inputs, ipu.HostToDevice); err != nil {
+		return nil, err
+	}
+	if s.outputs, err = s.connect(ctx, names, ir.outputs, ipu.DeviceToHost); err != nil {
+		return nil, err
+	}
+	if err = s.connectVariables(ctx, names); err != nil {
+		return nil, err
+	}
+	if err = s.s.Unload(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// connect gives each of the streams that runs move memory of its own.
+func (s *Session) connect(ctx context.Context, names map[string]string, ports []export.Port, direction ipu.Direction) (map[string]*modelrt.Buffer, error) {
+	all := map[string]*modelrt.Buffer{}
+	for _, p := range ports {
+		b, err := s.buffer(ctx, names, p.Name, direction, int(s.ir.iterations))
+		if err != nil {
+			return nil, err
+		}
+		all[p.Name] = b
+	}
+	return all, nil
+}
+
+// buffer connects memory to the stream of an anchor.
+func (s *Session) buffer(ctx context.Context, names map[string]string, name string, direction ipu.Direction, transfers int) (*modelrt.Buffer, error) {
+	for _, info := range s.s.Streams() {
+		if names[info.Handle] != name || info.Direction != direction {
+			continue
+		}
+		b, err := modelrt.NewBuffer(info, transfers)
+		if err != nil {
+			return nil, err
+		}
+		return b, s.s.Connect(ctx, info.Handle, b)
+	}
+	return nil, fmt.Errorf("%s: the model has no stream of anchor %q", s.ir.name, name)
+}
+
+// connectVariables gives variables and states of optimizers memory for what is saved of them.
+func (s *Session) connectVariables(ctx context.Context, names map[string]string) error {
+	for _, w := range s.ir.weights {
+		c := hostCopy{name: w.Name, data: w.Value}
+		if s.ir.stage != forward {
+			var err error
+			if c.saved, err = s.buffer(ctx, names, w.Name, ipu.DeviceToHost, 1); err != nil {
+				return err
+			}
+		}
+		s.places[w.Name] = len(s.host)
+		s.host = append(s.host, c)
+	}
+	return nil
+}
+
+// Close detaches the session without copying variables to the host, and releases everything. It may be called any number of times.
+func (s *Session) Close() error {
+	var err error
+	if s.s != nil {
+		err = s.s.Close()
+	}
+	s.mu.Lock()
+	s.attached = false
+	s.mu.Unlock()
+	return errors.Join(err, s.model.Close())
+}
+
+// Attached reports whether the session is attached to its device.
+func (s *Session) Attached() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.attached
+}
+
+// Scope is the time during which a session is attached, PopXL's "with session:".
+type Scope struct {
+	s    *Session
+	ctx  context.Context
+	mine bool // this scope attached the session
+	keep bool
+}
+
+// AttachOption is an option of [Session.Attach] and [Session.In].
+type AttachOption func(*Scope)
+
+// KeepHostWeights leaves the host's copies of variables as they are when the scope ends: PopXL's weights_to_host_on_exit=False. What runs changed is lost.
+func KeepHostWeights() AttachOption { return func(s *Scope) { s.keep = true } }
+
+// Attach attaches the session to its device, unless it is attached, and copies variables to it. Scopes nest: the one that
+// attached the session detaches it when it is closed. ctx bounds both.
+func (s *Session) Attach(ctx context.Context, opts ...AttachOption) (*Scope, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	scope := &Scope{s: s, ctx: ctx, mine: !s.attached}
+	for _, o := range opts {
+		o(scope)
+	}
+	if s.attached {
+		return scope, nil
+	}
+	if err := s.s.Reload(ctx); err != nil {
+		return nil, err
+	}
+	s.attached = true
+	if err := s.upload(ctx); err != nil {
+		return nil, errors.Join(err, s.detach(ctx))
+	}
+	return scope, nil
+}
+
+// Close ends the scope: if it attached the session it copies variables to the host, unless [KeepHostWeights] says otherwise, and detaches. Closing it again does nothing.
+func (c *Scope) Close() error {
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !c.mine || !s.attached {
+		return nil
+	}
+	c.mine = false
+	var err error
+	if !c.keep {
+		err = s.download(c.ctx)
+	}
+	return errors.Join(err, s.detach(c.ctx))
+}
+
+func (s *Session) detach(ctx context.Context) error {
+	s.attached, s.loaded, s.stale = false, false, false
+	return s.s.Unload(ctx)
+}
+
+// In calls do within a scope of its own. Where do returns an error or panics, variables are not copied to the host.
+func (s *Session) In(ctx context.Context, do func() error, opts ...AttachOption) (err error) {
+	scope, err := s.Attach(ctx, opts...)
+	if err != nil {
+		return err
+	}
+	fine := false
+	defer func() {
+		scope.keep = scope.keep || !fine
+		err = errors.Join(err, scope.Close())
+	}()
+	err = do()
+	fine = err == nil
+	return err
+}
+
+// Run runs the model once. It takes [Input.Feed] of every input and [Output.Into] of those outputs that are wanted, whose
+// slices it has written when it returns. It is an error, and nothing runs, if inputs are missing or given twice, a number of elements is wrong, or
+// the session is not attached ([ErrDetached]). It allocates nothing.
+func (s *Session) Run(ctx context.Context, bindings ...Binding) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.attached {
+		return fmt.Errorf("%s: run: %w", s.ir.name, ErrDetached)
+	}
+	if err := s.checkRun(bindings); err != nil {
+		return fmt.Errorf("%s: run: %w", s.ir.name, err)
+	}
+	for i := range bindings {
+		if b := &bindings[i]; b.kind == feedInput {
+			copy(s.inputs[b.name].Bytes(), b.data)
+		}
+	}
+	s.stale = s.ir.stage != forward
+	if err := s.s.Run(ctx); err != nil {
+		return err
+	}
+	for i := range bindings {
+		if b := &bindings[i]; b.kind == takeOutput {
+			copy(b.data, s.outputs[b.name].Bytes())
+		}
+	}
+	return nil
+}
+
+// checkRun refuses bindings that do not fit, and tells which inputs are missing.
+func (s *Session) checkRun(bindings []Binding) error {
+	fed := 0
+	for i := range bindings {
+		b := &bindings[i]
+		want := feedInput
+		if b.kind == takeOutput {
+			want = takeOutput
+		}
+		if err := b.check(s.ir, want, s.ir.iterations); err != nil {
+			return err
+		}
+		for j := range i {
+			if bindings[j].kind == b.kind && bindings[j].name == b.name {
+				return fmt.Errorf("%s %q is given twice", bindingKinds[b.kind], b.name)
+			}
+		}
+		if b.kind == feedInput {
+			fed++
+		}
+	}
+	if fed == len(s.ir.inputs) {
+		return nil
+	}
+	var missing []string
+	for _, p := range s.ir.inputs {
+		if !slices.ContainsFunc(bindings, func(b Binding) bool { return b.kind == feedInput && b.name == p.Name }) {
+			missing = append(missing, fmt.Sprintf("%q", p.Name))
+		}
+	}
+	return fmt.Errorf("nothing is fed to input %s: give Input.Feed of each", strings.Join(missing, ", "))
+}
+
+// Variables writes the values of variables to the slices of [Variable.Into]. If the session is attached and a run has changed variables since the
+// host's copies were made, these are made anew first, all of them in one go; otherwise nothing is moved.
+func (s *Session) Variables(ctx context.Context, bindings ...Binding) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.checkVariables(bindings, getVariable); err != nil {
+		return fmt.Errorf("%s: read variables: %w", s.ir.name, err)
+	}
+	if len(bindings) == 0 {
+		return nil
+	}
+	if err := s.download(ctx); err != nil {
+		return err
+	}
+	for i := range bindings {
+		copy(bindings[i].data, s.host[s.places[bindings[i].name]].data)
+	}
+	return nil
+}
+
+// SetVariables gives variables the values of [Variable.Set], which are copied: those of the host now, and those of the device, if the session is attached, with
+// one copy at the end, before which values that a run has changed come to the host. If one of them is wrong, nothing changes.
+func (s *Session) SetVariables(ctx context.Context, bindings ...Binding) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.checkVariables(bindings, setVariable); err != nil {
+		return fmt.Errorf("%s: set variables: %w", s.ir.name, err)
+	}
+	if len(bindings) == 0 {
+		return nil
+	}
+	if err := s.download(ctx); err != nil {
+		return err
+	}
+	for i := range bindings {
+		s.host[s.places[bindings[i].name]].data = slices.Clone(bindings[i].data)
+	}
+	if !s.attached {
+		return nil
+	}
+	return s.upload(ctx)
+}
+
+func (s *Session) checkVariables(bindings []Binding, want bindingKind) error {
+	for i := range bindings {
+		if err := bindings[i].check(s.ir, want, 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WeightsToHost copies variables to the host, as [Session.Variables] does where it has to: it does nothing if no run has changed them since.
+func (s *Session) WeightsToHost(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.attached {
+		return fmt.Errorf("%s: weights to host: %w", s.ir.name, ErrDetached)
+	}
+	return s.download(ctx)
+}
+
+// WeightsFromHost copies the host's copies of variables to the device: what runs have changed since these were made is lost.
+func (s *Session) WeightsFromHost(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.attached {
+		return fmt.Errorf("%s: weights from host: %w", s.ir.name, ErrDetached)
+	}
+	s.stale = false
+	return s.upload(ctx)
+}
+
+// download makes the host's copies anew if the device has others.
+func (s *Session) download(ctx context.Context) error {
+	if !s.attached || !s.stale {
+		return nil
+	}
+	if err := s.s.Save(ctx); err != nil {
+		return err
+	}
+	for i := range s.host {
+		if c := &s.host[i]; c.saved != nil {
+			c.data = slices.Clone(c.saved.Bytes())
+		}
+	}
+	s.stale = false
+	return nil
+}
+
+// upload gives the device the host's copies.
+func (s *Session) upload(ctx context.Context) error {
+	weights := make([]rt.Weight, len(s.host))
+	for i := range s.host {
+		weights[i] = rt.Weight{Anchor: s.host[i].name, Data: s.host[i].data}
+	}
+	if err := s.s.UpdateWeights(ctx, weights...); err != nil { // loads, if there is something to load anew
+		return err
+	}
+	if !s.loaded {
+		if err := s.s.Load(ctx); err != nil {
+			return err
+		}
+	}
+	s.loaded = true
+	return nil
+}
