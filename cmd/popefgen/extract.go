@@ -16,6 +16,8 @@ import (
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/internal/npy"
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/train"
@@ -111,7 +113,7 @@ func extract(c *cli.Context, path string) error {
 func learntWeights(ctx context.Context, m *popef.Model, about *train.About, from string) (map[string][]byte, error) {
 	learnt := map[string][]byte{}
 	if kind.Of(from) == kind.Zip {
-		return learnt, weightsOfArchive(m, about, from, learnt)
+		return learnt, weightsOfArchive(ctx, m, about, from, learnt)
 	}
 	p, err := checkpoint.ReadContext(ctx, from)
 	if err != nil {
@@ -130,12 +132,16 @@ func learntWeights(ctx context.Context, m *popef.Model, about *train.About, from
 }
 
 // weightsOfArchive reads weights from an .npz file: all that are trained, and others where it has them.
-func weightsOfArchive(m *popef.Model, about *train.About, from string, learnt map[string][]byte) error {
+func weightsOfArchive(ctx context.Context, m *popef.Model, about *train.About, from string, learnt map[string][]byte) error {
 	a, err := npy.OpenArchive(from)
 	if err != nil {
 		return err
 	}
 	defer a.Close()
+	halves, err := bfloat16Streams(ctx, m)
+	if err != nil {
+		return err
+	}
 	names := a.Names()
 	for i := range m.Metadata.Anchors {
 		x := &m.Metadata.Anchors[i]
@@ -150,7 +156,7 @@ func weightsOfArchive(m *popef.Model, about *train.About, from string, learnt ma
 			if learnt[x.Name], err = a.Read(in, fmt.Sprintf("weight %q", x.Name), x.Info); err != nil {
 				return err
 			}
-			t := checkpoint.Tensor{Name: x.Name, Role: contract.LoadData, Info: x.Info, Data: learnt[x.Name]}
+			t := checkpoint.Tensor{Name: x.Name, Role: contract.LoadData, Info: x.Info, Data: learnt[x.Name], BFloat16: halves[x.Handle]}
 			t.Given, _ = m.TensorData(x.Name) // a mask of the model, for instance
 			if err := t.Finite(); err != nil {
 				return fmt.Errorf("%s: %w", from, err)
@@ -160,6 +166,26 @@ func weightsOfArchive(m *popef.Model, about *train.About, from string, learnt ma
 		}
 	}
 	return nil
+}
+
+// bfloat16Streams returns the handles of the streams of a model whose elements, U16 in the file, are the bits of bfloat16.
+func bfloat16Streams(ctx context.Context, m *popef.Model) (map[string]bool, error) {
+	if !slices.ContainsFunc(m.Metadata.Anchors, func(a popef.Anchor) bool { return a.Info.DataType == popef.U16 }) {
+		return nil, nil
+	}
+	data, err := m.ExecutableContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	exe, err := encoding.Decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("executable %q: %w", m.Metadata.Executable, err)
+	}
+	halves := map[string]bool{}
+	for _, s := range exe.Streams {
+		halves[s.Handle] = s.Type.DType == graph.BF16
+	}
+	return halves, nil
 }
 
 // compileExtracted compiles the ONNX model to the PopEF file to, for the sizes that the flags say, or those that were trained with.

@@ -172,3 +172,42 @@ func TestExtractArchive(t *testing.T) {
 		})
 	}
 }
+
+// TestExtractBFloat16 refuses a weight of bfloat16, U16 in files, that is no number.
+func TestExtractBFloat16(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	one := []onnx.Dim{{Known: true, Value: 2}}
+	file, err := onnx.Encode(&onnx.Model{IRVersion: 8, Opsets: []onnx.Opset{{Version: 13}}, Graph: &onnx.Graph{
+		Name: "half", Initializers: []*onnx.Tensor{{Name: "w", Elem: onnx.BFloat16, Dims: []int64{2}, Data: []byte{0x80, 0x3f, 0, 0x40}}},
+		Inputs:  []onnx.ValueInfo{{Name: "x", Elem: onnx.BFloat16, HasShape: true, Dims: one}},
+		Nodes:   []*onnx.Node{{OpType: "Mul", Inputs: []string{"x", "w"}, Outputs: []string{"y"}}},
+		Outputs: []onnx.ValueInfo{{Name: "y", Elem: onnx.BFloat16}},
+	}})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(at("m.onnx"), file, 0o666))
+	run := func(want int, args ...string) string {
+		t.Helper()
+		var said bytes.Buffer
+		require.Equal(t, want, Run(context.Background(), args, strings.NewReader(""), io.Discard, &said), said.String())
+		return said.String()
+	}
+	run(0, "compile", at("m.onnx"), "--train", "--loss", "mse", "-q", "-o", at("t.popef"))
+	for bits, says := range map[string]string{"\x80\x3f\x7f\x7f": "", "\x80\x3f\x80\xff": `weight "w", U16 [2]: not finite: element [1] is -Inf`} {
+		var b bytes.Buffer
+		z := zip.NewWriter(&b)
+		w, err := z.Create("w.npy")
+		require.NoError(t, err)
+		require.NoError(t, npy.Write(w, popef.TensorInfo{DataType: popef.U16, Shape: []int64{2}}, []byte(bits)))
+		require.NoError(t, z.Close())
+		require.NoError(t, os.WriteFile(at("w.npz"), b.Bytes(), 0o666))
+		args := []string{"extract", at("t.popef"), "--checkpoint", at("w.npz"), "-o", at("learnt.onnx"), "-q"}
+		if says == "" {
+			run(0, args...)
+			require.NoError(t, os.Remove(at("learnt.onnx")))
+			continue
+		}
+		require.Contains(t, run(2, args...), says)
+		require.NoFileExists(t, at("learnt.onnx"))
+	}
+}

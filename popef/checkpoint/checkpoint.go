@@ -72,7 +72,9 @@ type Tensor struct {
 	// [contract.Seed] or [contract.RandomState].
 	Role contract.Role
 	Info popef.TensorInfo
-	Data []byte // row-major, little-endian
+	// BFloat16 says that the elements, of type U16, are the bits of bfloat16, which PopEF does not know as a type; the executable does.
+	BFloat16 bool
+	Data     []byte // row-major, little-endian
 	// Given is the value that the model began with, if it is known; it is not in the file. Where an element of it is not finite,
 	// as in masks of attention, that element may be as it was given in Data too.
 	Given []byte
@@ -97,6 +99,8 @@ type tensor struct {
 	Role  string  `json:"role"`
 	Type  string  `json:"type"`
 	Shape []int64 `json:"shape"`
+
+	BFloat16 bool `json:"bfloat16,omitempty"` // the bits of type U16 are those of bfloat16
 }
 
 // Tensor returns the tensor of that name, nil if there is none.
@@ -127,7 +131,7 @@ func (c *Checkpoint) header() header {
 	h := header{Version: version, Contract: c.Contract, Steps: c.Steps, Tensors: []tensor{}}
 	for i := range c.Tensors {
 		t := &c.Tensors[i]
-		h.Tensors = append(h.Tensors, tensor{t.Name, roleNames[t.Role], t.Info.DataType.String(), append([]int64{}, t.Info.Shape...)})
+		h.Tensors = append(h.Tensors, tensor{t.Name, roleNames[t.Role], t.Info.DataType.String(), append([]int64{}, t.Info.Shape...), t.BFloat16})
 	}
 	return h
 }
@@ -178,6 +182,8 @@ func (c *Checkpoint) Check() error {
 			return fmt.Errorf("%w: tensor %d is called %q: want a name of its own", ErrCheckpoint, i, t.Name)
 		case roleNames[t.Role] == "":
 			return fmt.Errorf("%w: tensor %q is a %v, which is nothing that a model learns", ErrCheckpoint, t.Name, t.Role)
+		case t.BFloat16 && t.Info.DataType != popef.U16:
+			return fmt.Errorf("%w: %s is %v, want U16 for the bits of bfloat16", ErrCheckpoint, t.what(), t.Info)
 		case err != nil:
 			return fmt.Errorf("%w: %s: %w", ErrCheckpoint, t.what(), err)
 		case int64(len(t.Data)) != size:
@@ -298,9 +304,11 @@ func parse(h []byte) (*Checkpoint, error) {
 			return nil, fmt.Errorf("tensor %q: role %q is none of this popefgen's", t.Name, t.Role)
 		case !known:
 			return nil, fmt.Errorf("tensor %q: type %q is none of PopEF's", t.Name, t.Type)
+		case t.BFloat16 && typ != popef.U16:
+			return nil, fmt.Errorf("tensor %q: bfloat16 has the type %q, want U16", t.Name, t.Type)
 		}
 		seen[t.Name] = true
-		c.Tensors = append(c.Tensors, Tensor{Name: t.Name, Role: role, Info: popef.TensorInfo{DataType: typ, Shape: t.Shape}})
+		c.Tensors = append(c.Tensors, Tensor{Name: t.Name, Role: role, Info: popef.TensorInfo{DataType: typ, Shape: t.Shape}, BFloat16: t.BFloat16})
 	}
 	return c, nil
 }

@@ -45,6 +45,15 @@ func learnt() *checkpoint.Checkpoint {
 	}}
 }
 
+// half is a weight of bfloat16.
+func half(bits ...uint16) checkpoint.Tensor {
+	h := checkpoint.Tensor{Name: "h", Role: contract.LoadData, Info: popef.TensorInfo{DataType: popef.U16, Shape: []int64{int64(len(bits))}}, BFloat16: true}
+	for _, b := range bits {
+		h.Data = binary.LittleEndian.AppendUint16(h.Data, b)
+	}
+	return h
+}
+
 // model is a model with an anchor for each tensor, that trains or not.
 func model(t *testing.T, tensors []checkpoint.Tensor, hidden ...string) *popef.Model {
 	t.Helper()
@@ -148,6 +157,9 @@ func TestRefusedToWrite(t *testing.T) {
 		{"float16", func(c *checkpoint.Checkpoint) {
 			c.Tensors[1] = checkpoint.Tensor{Name: "h", Role: contract.LoadData, Info: popef.TensorInfo{DataType: popef.F16, Shape: []int64{2}}, Data: []byte{0, 0x7b, 0, 0xfc}}
 		}, checkpoint.ErrNotFinite, `element [1] is -Inf`},
+		{"bfloat16", func(c *checkpoint.Checkpoint) { c.Tensors[1] = half(0x7f7f, 0xff80) }, checkpoint.ErrNotFinite, `weight "h", U16 [2]: not finite: element [1] is -Inf`},
+		{"bfloat16, no number", func(c *checkpoint.Checkpoint) { c.Tensors[1] = half(0x7f81, 0) }, checkpoint.ErrNotFinite, `element [0] is NaN`},
+		{"bfloat16 of another type", func(c *checkpoint.Checkpoint) { c.Tensors[1].BFloat16 = true }, checkpoint.ErrCheckpoint, `weight "b" is F32 [3], want U16 for the bits of bfloat16`},
 		{"one name twice", func(c *checkpoint.Checkpoint) { c.Tensors[1].Name = "w" }, checkpoint.ErrCheckpoint, `tensor 1 is called "w"`},
 		{"size", func(c *checkpoint.Checkpoint) { c.Tensors[1].Data = floats(1, 2) }, checkpoint.ErrCheckpoint, `weight "b" has 8 bytes, and F32 [3] needs 12`},
 		{"role", func(c *checkpoint.Checkpoint) { c.Tensors[1].Role = contract.RunInput }, checkpoint.ErrCheckpoint, `tensor "b" is a run input`},
@@ -170,6 +182,10 @@ func TestRefusedToWrite(t *testing.T) {
 		mask.Tensors[1].Data, mask.Tensors[1].Given = floats(-inf, 1, 2), floats(-inf, 5, 6)
 		mask.Tensors[3].Data = floats(inf) // a bound that never holds
 		require.NoError(t, mask.Write(filepath.Join(t.TempDir(), "mask.ckpt")))
+		bits := half(0x7f80, 0xffff)
+		bits.BFloat16 = false
+		mask.Tensors = append(mask.Tensors, bits)
+		require.NoError(t, mask.Check(), "numbers")
 		mask.Tensors[1].Data = floats(0, -inf, 2)
 		require.ErrorIs(t, mask.Check(), checkpoint.ErrNotFinite)
 	})
@@ -251,6 +267,8 @@ func TestFor(t *testing.T) {
 		{name: "constants", model: nil, kinds: []error{checkpoint.ErrContract}, says: []string{"without --constants"}},
 		{name: "poisoned", model: pick("w", "b"), change: func(c *checkpoint.Checkpoint) { c.Tensors[0].Data = floats(1, inf, 3, 4, 5, 6) },
 			kinds: []error{checkpoint.ErrNotFinite}, says: []string{`element [0 1] is -Inf`}},
+		{name: "poisoned bfloat16", model: []checkpoint.Tensor{half(0, 0)}, change: func(c *checkpoint.Checkpoint) { c.Tensors = append(c.Tensors, half(0, 0x7f80)) },
+			kinds: []error{checkpoint.ErrNotFinite}, says: []string{`element [1] is +Inf`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			of := learnt()

@@ -10,8 +10,8 @@ import (
 )
 
 // Finite returns an error that wraps [ErrNotFinite] and names the first element that is infinite or no number, of a
-// weight or a state, or that is no number, of a value of the optimizer. Elements of F16, F32 and F64 are looked at; bits of other types, bfloat16 in U16 among
-// them, can't be told from numbers.
+// weight or a state, or that is no number, of a value of the optimizer. Elements of F16, F32 and F64 are looked at, and those of U16 where [Tensor] says that they
+// are bfloat16.
 func (c *Checkpoint) Finite() error {
 	for i := range c.Tensors {
 		if err := c.Tensors[i].Finite(); err != nil {
@@ -30,6 +30,9 @@ func (t *Tensor) Finite() error {
 	}
 	size := t.Info.DataType.Size()
 	special := exponents[t.Info.DataType]
+	if t.BFloat16 && t.Info.DataType == popef.U16 {
+		special = func(b []byte) bool { return b[1]&0x7f == 0x7f && b[0]&0x80 != 0 }
+	}
 	if special == nil {
 		return nil
 	}
@@ -58,7 +61,7 @@ var exponents = map[popef.DataType]func(b []byte) bool{
 	popef.F64: func(b []byte) bool { return b[7]&0x7f == 0x7f && b[6]&0xf0 == 0xf0 },
 }
 
-// value returns an element that is not finite, as a number for people.
+// value returns an element that is not finite, as a number for people; U16 is bfloat16.
 func value(t popef.DataType, b []byte) float64 {
 	switch t {
 	case popef.F64:
@@ -67,6 +70,9 @@ func value(t popef.DataType, b []byte) float64 {
 		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
 	}
 	bits := binary.LittleEndian.Uint16(b)
+	if t == popef.U16 {
+		return float64(math.Float32frombits(uint32(bits) << 16))
+	}
 	if bits&0x3ff != 0 {
 		return math.NaN()
 	}

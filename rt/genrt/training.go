@@ -46,6 +46,7 @@ type loss struct {
 	name string
 	info popef.TensorInfo
 	at   *hostmem.Span
+	read func(b []byte) float64 // an element
 }
 
 // Value is the stream of a value of the optimizer, which lies at p: the program that loads it reads what is there by then.
@@ -126,8 +127,10 @@ func (c *Core) trains(spec *Spec, found *agreement, o *session.Options) error {
 		at++
 		stream := s.IndexOf(found.handles[i])
 		info := found.contract.Anchor(found.handles[i]).Info
-		if a.Role == RunOutput && o.FiniteLoss && len(info.Shape) == 0 && number(info.DataType) != nil {
-			t.losses = append(t.losses, loss{a.Name, info, w})
+		if a.Role == RunOutput && o.FiniteLoss && len(info.Shape) == 0 {
+			if read := number(info.DataType, s.Infos[stream].Type); read != nil {
+				t.losses = append(t.losses, loss{a.Name, info, w, read})
+			}
 		}
 		if err := t.checkEvaluated(spec, a, s, stream, int(found.contract.Evaluate)); err != nil {
 			return err
@@ -192,9 +195,16 @@ func (t *training) step(ctx context.Context, r *replica) error {
 	return nil
 }
 
-// number returns what reads an element of a floating-point type, nil for other types.
-func number(t popef.DataType) func(b []byte) float64 {
+// bfloat16 is what engines call the type of which PopEF has the bits as U16.
+const bfloat16 = "bf16"
+
+// number returns what reads an element of a floating-point type, nil for other types; element is what the engine calls it.
+func number(t popef.DataType, element string) func(b []byte) float64 {
 	switch t {
+	case popef.U16:
+		if element == bfloat16 {
+			return func(b []byte) float64 { return float64(num.BFloat16(binary.LittleEndian.Uint16(b)).Float32()) }
+		}
 	case popef.F16:
 		return func(b []byte) float64 { return float64(num.Float16(binary.LittleEndian.Uint16(b)).Float32()) }
 	case popef.F32:
@@ -207,9 +217,9 @@ func number(t popef.DataType) func(b []byte) float64 {
 
 // check looks at what a step returned.
 func (l *loss) check() error {
-	read, size := number(l.info.DataType), l.info.DataType.Size()
+	size := l.info.DataType.Size()
 	for i := 0; (i+1)*size <= len(l.at.At.Block); i++ {
-		if v := read(l.at.At.Block[i*size:]); math.IsNaN(v) || math.IsInf(v, 0) {
+		if v := l.read(l.at.At.Block[i*size:]); math.IsNaN(v) || math.IsInf(v, 0) {
 			return fmt.Errorf("output %q: %w: transfer %d of %d is %v: the weights were updated with its gradient; open the model with the last checkpoint (rt.WithCheckpoint) and a lower learning rate",
 				l.name, rt.ErrNotFinite, i+1, len(l.at.At.Block)/size, v)
 		}
@@ -355,6 +365,7 @@ func (c *Core) learnt(r *replica, of *checkpoint.Checkpoint) error {
 		t := checkpoint.Tensor{Name: a.Name, Role: checkpoint.RoleOf(&a), Info: a.Info}
 		t.Given, _ = c.model.TensorData(a.Name)
 		stream := s.IndexOf(a.Handle)
+		t.BFloat16 = a.Info.DataType == popef.U16 && s.Infos[stream].Type == bfloat16
 		data, fixed := s.Fixed(stream)
 		saved := slices.IndexFunc(r.saved, func(w *hostmem.Span) bool { return w.Anchor == a.Name })
 		value := slices.IndexFunc(c.training.values, func(v value) bool { return v.stream == stream })
