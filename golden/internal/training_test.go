@@ -16,6 +16,8 @@ import (
 
 	training "github.com/popefgen/popefgen/golden/internal/training/want"
 	infer "github.com/popefgen/popefgen/golden/internal/training_line/want"
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/checkpoint"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/modelrt"
@@ -340,6 +342,47 @@ func TestTrainingCheckpointsRefused(t *testing.T) {
 	}
 	_, err = training.Open(ctx, rt.WithCheckpoint(""))
 	require.ErrorIs(t, err, rt.ErrOption)
+}
+
+// TestTrainingReplicasRefused: replicas of a learner would learn apart, and inputs that are not there are named.
+func TestTrainingReplicasRefused(t *testing.T) {
+	ctx := context.Background()
+	_, err := training.Open(ctx, rt.WithReplicas(2))
+	require.ErrorIs(t, err, rt.ErrStateful)
+	require.ErrorContains(t, err, `WithReplicas`)
+	require.ErrorContains(t, err, `2 replicas would drift apart; open one, or compile the model with --replicas`)
+	r := openTraining(t)
+	in, out := training.NewInputs(), training.NewOutputs()
+	in.Target = nil
+	require.ErrorContains(t, r.Step(ctx, in, out), "Inputs.Target")
+	require.ErrorContains(t, r.Evaluate(ctx, in, training.NewEvaluateOutputs()), "Inputs.Target")
+	require.Zero(t, r.Steps())
+}
+
+// TestTrainingTooFewBatches feeds the programs of a learner directly: a step that finds one batch of two ends with an error that names the stream, and
+// takes none twice.
+func TestTrainingTooFewBatches(t *testing.T) {
+	ctx := context.Background()
+	m, err := popef.Load("training/want/line.popef")
+	require.NoError(t, err)
+	defer m.Close()
+	s, err := modelrt.NewSession(ctx, m)
+	require.NoError(t, err)
+	defer s.Close()
+	for _, st := range s.Streams() {
+		if st.Programs[0] == 5 || st.Direction == ipu.DeviceToHost {
+			transfers := 2
+			if st.Handle == "h2d_target" {
+				transfers = 1
+			}
+			b, err := modelrt.NewBuffer(st, transfers)
+			require.NoError(t, err)
+			require.NoError(t, s.Connect(ctx, st.Handle, b))
+		}
+	}
+	err = s.Run(ctx)
+	require.ErrorIs(t, err, rt.ErrEndOfData)
+	require.ErrorContains(t, err, "target")
 }
 
 // TestTrainingLearnersApart lets two learners train at the same time, while many goroutines evaluate on both and on an inference package that gets the weights of one again and

@@ -63,7 +63,7 @@ func everyValue(m *onnx.Model, visit func(name string, value *onnx.Tensor, const
 				}
 			}
 		}
-	}, 0)
+	})
 }
 
 // isFloat reports whether elements of a type can be trained.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -256,6 +257,52 @@ func portNames(r *train.Result) (names []string) {
 		names = append(names, p.Name)
 	}
 	return names
+}
+
+// TestCyclesAndBounds has graphs that never end, and gradients that would take more memory than there is: each is an error at once.
+func TestCyclesAndBounds(t *testing.T) {
+	names, node := onnxtest.Names, onnxtest.Node
+	for _, c := range []struct {
+		name   string
+		change func(m *onnx.Model, o *train.Options)
+		kind   error
+		want   string
+	}{
+		{"cycle", func(m *onnx.Model, _ *train.Options) { m.Graph.Nodes[0].Inputs[0] = "h" }, nil, `the graph has a cycle`},
+		{"cycle of moves", func(m *onnx.Model, _ *train.Options) {
+			m.Graph.Nodes = append(m.Graph.Nodes, node("Identity", names("one"), names("two")), node("Identity", names("two"), names("one")))
+			m.Graph.Nodes[1].Inputs[1] = "one"
+		}, nil, `the graph has a cycle`},
+		{"function that calls itself", func(m *onnx.Model, _ *train.Options) {
+			m.Opsets = append(m.Opsets, onnx.Opset{Domain: "own", Version: 1})
+			again := node("Again", names("v"), names("w"))
+			again.Domain = "own"
+			m.Functions = []*onnx.Function{{Name: "Again", Domain: "own", Inputs: names("v"), Outputs: names("w"), Nodes: []*onnx.Node{again}, Opsets: m.Opsets}}
+			m.Graph.Nodes[2] = &onnx.Node{OpType: "Again", Domain: "own", Inputs: names("a"), Outputs: names("h")}
+		}, nil, `function Again calls itself`},
+		{"graph in itself", func(m *onnx.Model, _ *train.Options) {
+			m.Graph.Initializers = append(m.Graph.Initializers, &onnx.Tensor{Name: "yes", Elem: onnx.Bool, Data: []byte{1}})
+			branch := &onnx.Graph{Name: "branch", Outputs: onnxtest.Outputs("inner")}
+			branch.Nodes = []*onnx.Node{node("If", names("yes"), names("inner"), onnxtest.AGraph("then_branch", branch), onnxtest.AGraph("else_branch", branch))}
+			m.Graph.Nodes[2] = node("If", names("yes"), names("h"), onnxtest.AGraph("then_branch", branch), onnxtest.AGraph("else_branch", branch))
+		}, onnx.ErrDepth, "nested too deeply"},
+		{"2^42 bytes", func(m *onnx.Model, o *train.Options) { o.Batch = 1 << 35 }, autodiff.ErrTooBig, "all tensors need"},
+		{"replicas", func(_ *onnx.Model, o *train.Options) { o.Replicas = 1 << 40 }, train.ErrOptions, "an update adds up gradients of 1099511627776 micro-batches, want 1 to 2^24"},
+		{"replicas of micro-batches", func(_ *onnx.Model, o *train.Options) { o.Replicas, o.Accumulation = 1<<32, 1<<32 }, train.ErrOptions, "want 1 to 2^24"},
+		{"batches", func(_ *onnx.Model, o *train.Options) { o.Iterations = 1 << 40 }, train.ErrOptions, "batches per step 1099511627776: want 1 to 2147483648"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, o := mlp(), ofP(8)
+			c.change(m, &o)
+			start := time.Now()
+			_, err := train.Compile(context.Background(), m, o)
+			require.ErrorContains(t, err, c.want)
+			if c.kind != nil {
+				require.ErrorIs(t, err, c.kind)
+			}
+			require.Less(t, time.Since(start), 10*time.Second)
+		})
+	}
 }
 
 // TestRefuses lists what can't be trained, and what is said of it.

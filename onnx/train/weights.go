@@ -30,25 +30,30 @@ func consumers(m *onnx.Model) map[string][]consumer {
 				}
 			}
 		}
-	}, 0)
+	})
 	return uses
 }
 
-// everyGraph visits a graph and those that its nodes run.
-func everyGraph(g *onnx.Graph, visit func(*onnx.Graph), depth int) {
-	if depth > onnx.MaxDepth {
-		return // the lowering says so
-	}
-	visit(g)
-	for _, n := range g.Nodes {
-		for _, a := range n.Attributes {
-			for _, inner := range append(slices.Clip(a.Graphs), a.Graph) {
-				if inner != nil {
-					everyGraph(inner, visit, depth+1)
+// everyGraph visits a graph and those that its nodes run, each once.
+func everyGraph(g *onnx.Graph, visit func(*onnx.Graph)) {
+	seen := map[*onnx.Graph]bool{}
+	var walk func(g *onnx.Graph)
+	walk = func(g *onnx.Graph) {
+		if g == nil || seen[g] {
+			return
+		}
+		seen[g] = true
+		visit(g)
+		for _, n := range g.Nodes {
+			for _, a := range n.Attributes {
+				walk(a.Graph)
+				for _, inner := range a.Graphs {
+					walk(inner)
 				}
 			}
 		}
 	}
+	walk(g)
 }
 
 // statistics reports whether a value is the running mean or variance of a normalisation wherever it is used: a

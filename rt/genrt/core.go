@@ -159,8 +159,12 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 		c.queue.Lanes = append(c.queue.Lanes, s.Lane)
 		c.replicas = append(c.replicas, r)
 		if names := s.State(nil); o.Replicas > 1 && len(names) > 0 {
-			return s.Errorf("open", fmt.Errorf("WithReplicas: %w: its programs change what the load programs set from anchors %q, so %d replicas would drift apart",
-				rt.ErrStateful, names, o.Replicas))
+			do := ""
+			if spec.Trains {
+				do = "; open one, or compile the model with --replicas, whose gradients are added up"
+			}
+			return s.Errorf("open", fmt.Errorf("WithReplicas: %w: its programs change what the load programs set from anchors %q, so %d replicas would drift apart%s",
+				rt.ErrStateful, names, o.Replicas, do))
 		}
 		if err := r.prepare(ctx, spec, found, bindings()); err != nil {
 			return err

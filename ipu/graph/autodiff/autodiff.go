@@ -134,10 +134,14 @@ func (b *Blocked) Error() string {
 // [graph.MaxTotalBytes] of tensors, or too many nodes.
 var ErrTooBig = errors.New("the gradients are too big")
 
-// Backward appends to e, a verified executable, the graph that computes gradients of graph g. Constants and
+// Backward appends to e the graph that computes gradients of graph g. Constants and
 // tensors are appended too; what was there stays as it is. An error, [*Blocked] where gradients do not exist, leaves e
-// unchanged.
+// unchanged; it wraps [graph.ErrInvalid] where e is not what [graph.Verify] takes, such as graphs that use themselves, or Options.Before is in another
+// order than that in which the graphs run.
 func Backward(e *graph.Executable, g graph.GraphID, o Options) (*Info, error) {
+	if err := graph.Verify(e); err != nil {
+		return nil, fmt.Errorf("differentiate graph %d: %w", g, err)
+	}
 	b, err := newBackward(e, g, o)
 	if err != nil {
 		return nil, err
@@ -178,7 +182,37 @@ func newBackward(e *graph.Executable, g graph.GraphID, o Options) (*backward, er
 	for i := range b.forward {
 		b.noteWrites(&b.forward[i], &b.forward[i])
 	}
-	return b, b.check(e.Graphs[g].Name)
+	if err := b.check(e.Graphs[g].Name); err != nil {
+		return nil, err
+	}
+	return b, b.order(e.Graphs[g].Name)
+}
+
+// order refuses graphs of which one reads what another behind it writes: gradients flow from the last node to the first, and what such a node
+// contributes would be lost.
+func (b *backward) order(name string) error {
+	reader := map[graph.TensorID]*graph.Node{}
+	for i := range b.forward {
+		n := &b.forward[i]
+		read := func(list []graph.TensorID) {
+			for _, t := range list {
+				if t != graph.None && !b.e.Tensors[t].Persistent && reader[t] == nil {
+					reader[t] = n
+				}
+			}
+		}
+		read(n.Inputs)
+		for _, s := range graph.Subgraphs(n.Op) {
+			read(b.outside(s).reads)
+		}
+		for _, t := range n.Outputs {
+			if r := reader[t]; t != graph.None && r != nil {
+				return fmt.Errorf("differentiate graph %q: %w: node %q reads tensor %q, which node %q behind it writes: want Options.Before in the order in which the graphs run",
+					name, graph.ErrInvalid, r.Name, b.e.Tensors[t].Name, n.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // noteWrites notes which persistent tensors a node and the graphs that it runs write.
@@ -246,7 +280,7 @@ func (b *backward) run() *Info {
 		}
 		for _, t := range b.o.Required {
 			if b.detached[t] {
-				b.block(Obstacle{Tensor: b.e.Tensors[t].Name, Why: "its gradient is required, but it is detached"})
+				b.block(Obstacle{Tensor: b.e.Tensors[t].Name, Why: "its gradient is required, but it is detached: leave it out of one of the two"})
 			}
 			p.active[t] = true
 		}

@@ -109,7 +109,7 @@ func TestErrors(t *testing.T) {
 			return y
 		}, nil, `tensor "state": gradients need the value that it had before the forward graph wrote it (node "update")`},
 		{"detached weight", func(_ *net, v *nodes) graph.TensorID { return v.x },
-			func(o *autodiff.Options, v nodes) { o.Detached = []graph.TensorID{v.w} }, `tensor "w": its gradient is required, but it is detached`},
+			func(o *autodiff.Options, v nodes) { o.Detached = []graph.TensorID{v.w} }, `tensor "w": its gradient is required, but it is detached: leave it out of one of the two`},
 		{"integers", func(_ *net, v *nodes) graph.TensorID { return v.x },
 			func(o *autodiff.Options, v nodes) { o.Required = []graph.TensorID{v.idx} }, `required tensor "idx" is i64[2,3], want elements of type f16, bf16, f32 or f64`},
 		{"nothing required", func(_ *net, v *nodes) graph.TensorID { return v.x },
@@ -156,6 +156,72 @@ func TestTooBig(t *testing.T) {
 	_, err := autodiff.Backward(e, 0, autodiff.Options{Provided: []graph.TensorID{loss}, Required: []graph.TensorID{x}})
 	require.ErrorIs(t, err, autodiff.ErrTooBig)
 	require.ErrorContains(t, err, `with what is computed for node "grad/square" all tensors need`)
+}
+
+// TestCycles gives Backward executables that nobody verified: graphs that use themselves, directly and by way of another, and nodes in a circle.
+func TestCycles(t *testing.T) {
+	recursive := func(through bool) func(e *graph.Executable) {
+		return func(e *graph.Executable) {
+			inner, cond := graph.GraphID(1), e.Graphs[0].Nodes[0].Inputs
+			if through {
+				inner = 2
+				e.Graphs = append(e.Graphs, graph.Graph{Name: "other", Results: e.Graphs[1].Results,
+					Nodes: []graph.Node{{Op: &graph.If{Then: 1, Else: 1}, Name: "back", Inputs: e.Graphs[0].Nodes[0].Inputs, Outputs: e.Graphs[0].Nodes[0].Outputs}}})
+				e.Graphs[0].Nodes = e.Graphs[0].Nodes[1:]
+			}
+			out := e.Graphs[1].Results[0]
+			e.Graphs[1].Nodes = []graph.Node{{Op: &graph.If{Then: inner, Else: inner}, Name: "again", Inputs: cond, Outputs: []graph.TensorID{out}}}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(e *graph.Executable)
+		want   string
+	}{
+		"itself":       {recursive(false), `graph 1 "branch" uses itself`},
+		"another":      {recursive(true), `uses itself`},
+		"circle":       {func(e *graph.Executable) { e.Graphs[0].Nodes[1].Inputs[0] = e.Graphs[0].Nodes[2].Outputs[0] }, `"more" is read before it is written`},
+		"no such node": {func(e *graph.Executable) { e.Graphs[0].Nodes[1].Inputs[0] = 99 }, "99"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNet(t)
+			w := n.b.AddPersistent("w", f32(2))
+			main := n.b.CurrentGraph()
+			cond := n.b.AddLocal("cond", graph.TensorType{DType: graph.Bool})
+			branch := n.b.BeginGraph("branch")
+			n.b.SetParams(branch, nil, []graph.TensorID{n.op("exp", &graph.Unary{Fn: graph.Exp}, w)})
+			n.b.SetGraph(main)
+			y := n.op("if", &graph.If{Then: branch, Else: branch}, cond)
+			y = n.op("double", &graph.Binary{Fn: graph.Add}, y, y)
+			y = n.op("more", &graph.Binary{Fn: graph.Add}, y, w)
+			loss := n.op("loss", &graph.Reduce{Fn: graph.ReduceSum, Axes: []int64{0}}, y)
+			e := n.finish()
+			o := autodiff.Options{Provided: []graph.TensorID{loss}, Required: []graph.TensorID{w}}
+			c.change(e)
+			before := len(e.Tensors)
+			_, err := autodiff.Backward(e, main, o)
+			require.ErrorIs(t, err, graph.ErrInvalid)
+			require.ErrorContains(t, err, c.want)
+			require.Len(t, e.Tensors, before)
+		})
+	}
+}
+
+// TestOrderOfGraphs differentiates two graphs in the wrong order.
+func TestOrderOfGraphs(t *testing.T) {
+	n := newNet(t)
+	w := n.b.AddPersistent("w", f32(2))
+	first := n.b.CurrentGraph()
+	y := n.op("exp", &graph.Unary{Fn: graph.Exp}, w)
+	second := n.b.BeginGraph("second")
+	loss := n.op("loss", &graph.Reduce{Fn: graph.ReduceSum, Axes: []int64{0}}, y)
+	e := n.finish()
+	o := autodiff.Options{Provided: []graph.TensorID{loss}, Required: []graph.TensorID{w}, Before: []graph.GraphID{second}}
+	_, err := autodiff.Backward(e, first, o)
+	require.ErrorIs(t, err, graph.ErrInvalid)
+	require.ErrorContains(t, err, `node "loss" reads tensor "exp", which node "exp" behind it writes: want Options.Before in the order in which the graphs run`)
+	o.Before = []graph.GraphID{first}
+	_, err = autodiff.Backward(e, second, o)
+	require.NoError(t, err)
 }
 
 // TestSharedGraphs has branches that use the same graph for both in many layers, whose copies would be 2^30.
