@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/popefgen/popefgen/ipu/graph/optim"
 	"github.com/popefgen/popefgen/rt/popxl"
 	"github.com/popefgen/popefgen/rt/popxl/ops"
 )
@@ -18,8 +19,8 @@ func ExampleIr_Err() {
 	ops.Sum(x, 2)
 	fmt.Println(ir.Err())
 	// Output:
-	// example_test.go:16: ops.MatMul: a is f32[2,3] and b is f32[2,3], want as many columns of a as rows of b: 3 and 2
-	// example_test.go:18: ops.Sum: axis 2, want one from -2 to 1
+	// example_test.go:17: ops.MatMul: a is f32[2,3] and b is f32[2,3], want as many columns of a as rows of b: 3 and 2
+	// example_test.go:19: ops.Sum: axis 2, want one from -2 to 1
 }
 
 // A run changes a variable, which the host reads and sets.
@@ -50,4 +51,43 @@ func ExampleSession() {
 	fmt.Println(got, value)
 	// Output:
 	// [-11 -22] [11 22]
+}
+
+// A line learns to go through points.
+func ExampleMinimize() {
+	ctx := context.Background()
+	ir := popxl.New("line")
+	x, label := popxl.NewInput[float32](ir, "x", 4), popxl.NewInput[float32](ir, "label", 4)
+	slope, offset := popxl.NewVariable(ir, "slope", []float32{0}), popxl.NewVariable(ir, "offset", []float32{0})
+	y := ops.Add(ops.Mul(x.Load(), slope.Tensor()), offset.Tensor())
+	loss := ops.MSELoss(y, label.Load())
+	lossOut := popxl.NewOutput("loss", loss)
+	sgd := optim.NewSGD()
+	sgd.LearningRate = optim.Changeable(0.1)
+	popxl.Minimize(loss, popxl.Training{Optimizer: sgd}, slope, offset)
+
+	s, err := popxl.NewSession(ctx, ir)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	l := lossOut.Make()
+	err = s.In(ctx, func() error {
+		for range 200 {
+			if err := s.Run(ctx, x.Feed([]float32{0, 1, 2, 3}), label.Feed([]float32{1, 3, 5, 7}), lossOut.Into(l)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	a, b := []float32{0}, []float32{0}
+	if err := s.Variables(ctx, slope.Into(a), offset.Into(b)); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("y = %.2f·x + %.2f, loss %.4f\n", a[0], b[0], l[0])
+	// Output:
+	// y = 2.00·x + 1.00, loss 0.0000
 }

@@ -3,6 +3,7 @@ package popxl
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/popefgen/popefgen/ipu/export"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -37,7 +38,7 @@ func (ir *Ir) Export(ctx context.Context) (*export.Model, error) {
 		return nil, err
 	}
 	load := export.LoadProgram
-	if err := pass.OptimizeContext(ctx, exe, pass.OptimizeOptions{Load: &load}); err != nil {
+	if err := pass.OptimizeContext(ctx, exe, pass.OptimizeOptions{Load: &load, Held: ir.held}); err != nil {
 		return nil, err
 	}
 	return m, m.Encode()
@@ -45,12 +46,18 @@ func (ir *Ir) Export(ctx context.Context) (*export.Model, error) {
 
 // lay lays the programs out.
 func (ir *Ir) lay(exe *graph.Executable) (*export.Model, error) {
-	if ir.stage == forward {
+	if ir.stage < update {
+		main := &exe.Graphs[ir.calls[forward][0]]
+		for _, g := range slices.Concat(ir.calls[:]...)[1:] {
+			main.Nodes = append(main.Nodes, exe.Graphs[g].Nodes...)
+			exe.Graphs[g].Nodes = nil
+		}
 		return export.Inference(exe, export.InferenceLayout{Graph: ir.calls[forward][0], Inputs: ir.inputs, Outputs: ir.outputs, Weights: ir.weights, Iterations: ir.iterations})
 	}
 	l := export.TrainingLayout{
 		BatchesPerStep: ir.iterations, Accumulation: 1, Replicas: 1,
-		Forward: ir.calls[forward], Update: ir.calls[update], Inputs: ir.inputs, Weights: ir.weights,
+		Forward: ir.calls[forward], Backward: ir.calls[backward], Update: ir.calls[update],
+		Inputs: ir.inputs, Weights: ir.weights, State: ir.states, Optimizer: ir.fed,
 	}
 	for _, p := range ir.outputs {
 		l.Outputs = append(l.Outputs, export.Output{Port: p})

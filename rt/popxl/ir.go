@@ -21,6 +21,11 @@ type Ir struct {
 	inputs  []export.Port
 	outputs []export.Port
 	weights []export.Weight // the variables
+	states  []export.Weight // of optimizers: are loaded and saved as variables are
+	fed     []export.Weight // numbers of optimizers that the host sets
+
+	optimizers []optimizer
+	held       []graph.TensorID // what gradients read of the graphs before them
 
 	calls      [3][]graph.GraphID // graphs that a run calls, by stage; nodes go to the last of the current stage
 	stage      stage
@@ -36,17 +41,22 @@ type Ir struct {
 type stage int
 
 const (
-	forward stage = iota
-	_             // backward
-	update        // from the first change of a variable on
+	forward  stage = iota
+	backward       // from the first gradients on
+	update         // from the first change of a variable on
 )
 
 // enter makes nodes go to a graph of a stage, or of a later one if that has begun.
 func (ir *Ir) enter(s stage) {
 	if s > ir.stage {
-		ir.stage = s
-		ir.begin()
+		ir.advance(s)
 	}
+}
+
+// advance is enter with a graph that has no nodes yet.
+func (ir *Ir) advance(s stage) {
+	ir.stage = max(ir.stage, s)
+	ir.begin()
 }
 
 // begin makes nodes go to a new graph of the current stage.

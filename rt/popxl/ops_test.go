@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/popefgen/popefgen/ipu/graph/optim"
 	"github.com/popefgen/popefgen/rt/popxl"
 	"github.com/popefgen/popefgen/rt/popxl/ops"
 )
@@ -88,6 +89,12 @@ func TestOperators(t *testing.T) {
 	image := ops.Reshape(x, 1, 1, 6)
 	add("conv", ops.Conv(image, popxl.Constant(ir, []float32{1, 2}, 1, 1, 2), 1, ops.Window{End: []int64{1}}), -1.5, 4, 2.5, 8.25, -2, -3)
 	add("max_pool", ops.MaxPool(image, []int64{2}, ops.Window{Strides: []int64{2}}), 0, 2, 4)
+
+	labels := popxl.Constant(ir, []int32{2, 0}, 2)
+	add("softmax_cross_entropy", ops.SoftmaxCrossEntropy(x, labels), (math.Log(s)-2+math.Log(u)-0.25)/2)
+	add("nll_loss", ops.NLLLoss(ops.Softmax(x, 1), labels, ops.Reduce(optim.None)), math.Log(s)-2, math.Log(u)-0.25)
+	add("nll_loss_ignore", ops.NLLLoss(ops.Softmax(x, 1), labels, ops.IgnoreIndex(0), nil), math.Log(s)-2)
+	add("mse_loss", ops.MSELoss(d, popxl.Constant(ir, []float32{1, 1, 1}, 3), ops.Reduce(optim.Sum)), 1+4+0.25)
 
 	got := run(t, ir, map[string]any{"x": in, "c": []bool{true, false, true}})
 	for name, want := range wanted {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/export"
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/optim"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/modelrt"
@@ -116,9 +118,9 @@ func (s *Session) buffer(ctx context.Context, names map[string]string, name stri
 
 // connectVariables gives variables and states of optimizers memory for what is saved of them.
 func (s *Session) connectVariables(ctx context.Context, names map[string]string) error {
-	for _, w := range s.ir.weights {
+	for _, w := range slices.Concat(s.ir.weights, s.ir.states) {
 		c := hostCopy{name: w.Name, data: w.Value}
-		if s.ir.stage != forward {
+		if s.ir.stage == update {
 			var err error
 			if c.saved, err = s.buffer(ctx, names, w.Name, ipu.DeviceToHost, 1); err != nil {
 				return err
@@ -126,6 +128,10 @@ func (s *Session) connectVariables(ctx context.Context, names map[string]string)
 		}
 		s.places[w.Name] = len(s.host)
 		s.host = append(s.host, c)
+	}
+	for _, w := range s.ir.fed {
+		s.places[w.Name] = len(s.host)
+		s.host = append(s.host, hostCopy{name: w.Name, data: w.Value})
 	}
 	return nil
 }
@@ -239,7 +245,7 @@ func (s *Session) Run(ctx context.Context, bindings ...Binding) error {
 			copy(s.inputs[b.name].Bytes(), b.data)
 		}
 	}
-	s.stale = s.ir.stage != forward
+	s.stale = s.ir.stage == update
 	if err := s.s.Run(ctx); err != nil {
 		return err
 	}
@@ -325,6 +331,39 @@ func (s *Session) SetVariables(ctx context.Context, bindings ...Binding) error {
 		return nil
 	}
 	return s.upload(ctx)
+}
+
+// SetOptimizer gives the optimizer other numbers, from the next run on: those that it has as [optim.Changeable]. It is an error if the Ir has no optimizer or several, or if
+// the rule, a constant or what is changeable is another one ([optim.Replaces]).
+func (s *Session) SetOptimizer(ctx context.Context, o optim.Optimizer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	numbers, err := s.numbers(o)
+	if err != nil {
+		return fmt.Errorf("%s: set optimizer: %w", s.ir.name, err)
+	}
+	if err := s.download(ctx); err != nil {
+		return err
+	}
+	for _, n := range numbers {
+		s.host[s.places[n.Name]].data = fill(graph.TensorType{DType: graph.F32}, n.Value)
+	}
+	if !s.attached {
+		return nil
+	}
+	return s.upload(ctx)
+}
+
+// numbers returns what an optimizer in place of that of the Ir has as numbers.
+func (s *Session) numbers(o optim.Optimizer) ([]optim.Scalar, error) {
+	if n := len(s.ir.optimizers); n != 1 || o == nil {
+		return nil, fmt.Errorf("the Ir has %d optimizers, want one, and one to take its place", n)
+	}
+	old := s.ir.optimizers[0]
+	if err := optim.Replaces(o, old.Optimizer, old.names); err != nil {
+		return nil, err
+	}
+	return optim.Scalars(o, old.names, 1)
 }
 
 func (s *Session) checkVariables(bindings []Binding, want bindingKind) error {
