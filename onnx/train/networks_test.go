@@ -83,6 +83,8 @@ func encoded(t testing.TB, typ graph.DType, f []float32) (b []byte) {
 		switch typ {
 		case graph.F32:
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
+		case graph.U8:
+			b = append(b, uint8(v))
 		case graph.I32:
 			b = binary.LittleEndian.AppendUint32(b, uint32(int32(v)))
 		case graph.I64:
