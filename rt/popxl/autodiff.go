@@ -69,6 +69,8 @@ func differentiate(call string, provided []Provided, required []Operand) *GradIn
 		return g
 	case err == nil && ir.taken:
 		err = ErrTaken
+	case err == nil && len(ir.nest) > 0:
+		err = errNested
 	case err == nil && len(provided) == 0:
 		err = errors.New("no tensor's gradient is provided, want that of a loss at least")
 	case err == nil && slices.Contains(ids[len(all):], graph.None):

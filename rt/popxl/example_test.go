@@ -91,3 +91,36 @@ func ExampleMinimize() {
 	// Output:
 	// y = 2.00·x + 1.00, loss 0.0000
 }
+
+// x to the power of 4 in a loop, or -x.
+func ExampleLoop() {
+	ir := popxl.New("power")
+	x, c := popxl.NewInput[float32](ir, "x"), popxl.NewInput[bool](ir, "c")
+	y := ops.Conditional(c.Load(), func() popxl.Tensor[float32] {
+		return ops.Repeat(3, x.Load(), func(v popxl.Tensor[float32]) popxl.Tensor[float32] { return ops.Mul(v, x.Load()) })
+	}, func() popxl.Tensor[float32] { return ops.Negate(x.Load()) })
+	out := popxl.NewOutput("y", y)
+
+	ctx := context.Background()
+	s, err := popxl.NewSession(ctx, ir)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	err = s.In(ctx, func() error {
+		for _, which := range []bool{true, false} {
+			got := out.Make()
+			if err := s.Run(ctx, x.Feed([]float32{2}), c.Feed([]bool{which}), out.Into(got)); err != nil {
+				return err
+			}
+			fmt.Println(got)
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// [16]
+	// [-2]
+}

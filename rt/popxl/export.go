@@ -22,6 +22,9 @@ func (ir *Ir) Export(ctx context.Context) (*export.Model, error) {
 	if ir.taken {
 		return nil, ErrTaken
 	}
+	if len(ir.nest) > 0 {
+		return nil, errNested
+	}
 	ir.taken = true
 	if err := ir.Err(); err != nil {
 		return nil, err

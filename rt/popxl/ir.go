@@ -31,6 +31,9 @@ type Ir struct {
 	stage      stage
 	iterations int64
 
+	nest   []graph.GraphID                  // the graphs of loops and choices that are being made, innermost last
+	owners map[graph.TensorID]graph.GraphID // of tensors of such graphs
+
 	names  map[string]bool // of streams and variables
 	scopes []string
 	taken  bool // Export has been called
@@ -85,7 +88,7 @@ func (ir *Ir) SetIterations(n int64) {
 
 // New returns an empty Ir; name is for people.
 func New(name string) *Ir {
-	ir := &Ir{name: name, b: graph.NewBuilder(name), names: map[string]bool{}, iterations: 1}
+	ir := &Ir{name: name, b: graph.NewBuilder(name), names: map[string]bool{}, owners: map[graph.TensorID]graph.GraphID{}, iterations: 1}
 	ir.b.SetProducer("popxl")
 	ir.begin()
 	return ir

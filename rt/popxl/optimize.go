@@ -176,6 +176,8 @@ func (ir *Ir) trainables(call string, loss Operand, variables []Trainable) (weig
 	case err != nil:
 	case ir.taken:
 		err = ErrTaken
+	case len(ir.nest) > 0:
+		err = errNested
 	case ids == nil:
 		return nil, nil, false
 	case len(variables) == 0:

@@ -48,11 +48,14 @@ type Output[T Element] struct {
 func NewOutput[T Element](name string, x Tensor[T]) Output[T] {
 	const call = "popxl.NewOutput"
 	out := Output[T]{name, x}
-	if !x.Valid() {
-		return out // the mistake has been kept, or there is no Ir to keep it
+	ir, ids, err := resolve([]Operand{x})
+	if err == nil && ids != nil && len(ir.nest) > 0 {
+		err = errNested
 	}
-	ir := x.ir
-	if !ir.claim(call, name) {
+	if err != nil && ir != nil {
+		ir.fail(call, err)
+	}
+	if err != nil || ids == nil || !ir.claim(call, name) {
 		out.t.id = graph.None
 		return out
 	}

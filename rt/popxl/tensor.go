@@ -21,9 +21,12 @@ type Tensor[T Element] struct {
 // Operand is a [Tensor] of any element type.
 type Operand interface {
 	operand() (*Ir, graph.TensorID)
+	with(*Ir, graph.TensorID) Operand // a tensor of the same element type
 }
 
 func (t Tensor[T]) operand() (*Ir, graph.TensorID) { return t.ir, t.id }
+
+func (t Tensor[T]) with(ir *Ir, id graph.TensorID) Operand { return Tensor[T]{ir, id} }
 
 // Ir returns the Ir that t is of, nil for the zero Tensor.
 func (t Tensor[T]) Ir() *Ir { return t.ir }
@@ -46,6 +49,9 @@ func Fail[T Element](ir *Ir, call string, err error) Tensor[T] {
 	return Tensor[T]{ir, graph.None}
 }
 
+// Failed returns the tensor of a call that failed, whose mistake has been kept: other calls pass it on without a word.
+func Failed[T Element](ir *Ir) Tensor[T] { return Tensor[T]{ir, graph.None} }
+
 // Apply applies an operator of the portable executable and returns its first result: what package ops is made of, and
 // the way to operators that it lacks. The call's name stands in errors and names the node. An Operand
 // that is nil is left out where op allows it. It is an error if the result's elements are not of type T.
@@ -65,10 +71,7 @@ func Apply[T Element](call string, op graph.Op, operands ...Operand) Tensor[T] {
 	}
 	made, err := ir.node(op, ir.scoped(call), ids)
 	if err != nil {
-		if inner := errors.Unwrap(err); inner != nil && !errors.Is(err, ipu.ErrPanic) {
-			err = inner // without the node, which the call stands for
-		}
-		return Fail[T](ir, call, err)
+		return Fail[T](ir, call, inner(err))
 	}
 	if len(made) == 0 {
 		return Fail[T](ir, call, fmt.Errorf("%s has no result", op.Kind()))
@@ -79,18 +82,33 @@ func Apply[T Element](call string, op graph.Op, operands ...Operand) Tensor[T] {
 	return Tensor[T]{ir, made[0]}
 }
 
+// inner returns the error of a node without the node, which the call stands for.
+func inner(err error) error {
+	if in := errors.Unwrap(err); in != nil && !errors.Is(err, ipu.ErrPanic) {
+		return in
+	}
+	return err
+}
+
 // node appends a node. An operator that a caller made can be anything, a nil pointer too.
 func (ir *Ir) node(op graph.Op, name string, operands []graph.TensorID) (made []graph.TensorID, err error) {
 	defer ipu.Guard(&err)
-	return ir.b.Node(op, name, operands...)
+	made, err = ir.b.Node(op, name, operands...)
+	ir.own(made...)
+	return made, err
 }
 
 // of returns what an operand stands for. A nil pointer to a Tensor is an Operand, too, and stands for no tensor.
 func of(o Operand) (ir *Ir, id graph.TensorID) {
-	if v := reflect.ValueOf(o); v.Kind() == reflect.Pointer && v.IsNil() {
+	if isNil(o) {
 		return nil, graph.None
 	}
 	return o.operand()
+}
+
+func isNil(o Operand) bool {
+	v := reflect.ValueOf(o)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // resolve returns the Ir of operands and their numbers: nil if one of them comes from a call that failed.
@@ -118,6 +136,8 @@ func resolve(operands []Operand) (*Ir, []graph.TensorID, error) {
 			return ir, nil, fmt.Errorf("operand %d is the zero Tensor", i)
 		case has != ir:
 			return ir, nil, fmt.Errorf("operand %d is of another Ir", i)
+		case !ir.reachable(id):
+			return ir, nil, fmt.Errorf("operand %d belongs to the function of a loop or a choice: return it from there", i)
 		}
 		ids[i], failed = id, failed || id == graph.None
 	}

@@ -52,6 +52,8 @@ func (v Variable[T]) Assign(x Tensor[T]) {
 		ir.fail(call, err)
 	case ir.taken:
 		ir.fail(call, ErrTaken)
+	case len(ir.nest) > 0:
+		ir.fail(call, errNested)
 	case !slices.Equal(v.t.Shape(), x.Shape()):
 		ir.fail(call, fmt.Errorf("variable %q has shape %s and the value %s, want the same", v.name, graph.ShapeString(v.t.Shape()), graph.ShapeString(x.Shape())))
 	default:

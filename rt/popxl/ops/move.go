@@ -54,7 +54,7 @@ func Concat[T popxl.Element](along int64, xs ...popxl.Tensor[T]) popxl.Tensor[T]
 func Gather[T popxl.Element, I int32 | int64](x popxl.Tensor[T], indices popxl.Tensor[I], along int64) popxl.Tensor[T] {
 	const call = "ops.Gather"
 	if !x.Valid() {
-		return popxl.Apply[T](call, nil, x, indices)
+		return popxl.Failed[T](x.Ir())
 	}
 	a, err := axis(along, len(x.Shape()))
 	if err != nil {

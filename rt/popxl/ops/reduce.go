@@ -115,7 +115,7 @@ func Argmin[T popxl.Number](x popxl.Tensor[T], along int64) popxl.Tensor[int64] 
 
 func argmax[T popxl.Number](call string, x popxl.Tensor[T], along int64, least bool) popxl.Tensor[int64] {
 	if !x.Valid() {
-		return popxl.Apply[int64](call, nil, x)
+		return popxl.Failed[int64](x.Ir())
 	}
 	a, err := axis(along, len(x.Shape()))
 	if err != nil {
