@@ -16,8 +16,6 @@ import (
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/internal/npy"
-	"github.com/popefgen/popefgen/ipu/graph"
-	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/train"
@@ -138,7 +136,7 @@ func weightsOfArchive(ctx context.Context, m *popef.Model, about *train.About, f
 		return err
 	}
 	defer a.Close()
-	halves, err := bfloat16Streams(ctx, m)
+	halves, err := train.BFloat16(ctx, m)
 	if err != nil {
 		return err
 	}
@@ -166,26 +164,6 @@ func weightsOfArchive(ctx context.Context, m *popef.Model, about *train.About, f
 		}
 	}
 	return nil
-}
-
-// bfloat16Streams returns the handles of the streams of a model whose elements, U16 in the file, are the bits of bfloat16.
-func bfloat16Streams(ctx context.Context, m *popef.Model) (map[string]bool, error) {
-	if !slices.ContainsFunc(m.Metadata.Anchors, func(a popef.Anchor) bool { return a.Info.DataType == popef.U16 }) {
-		return nil, nil
-	}
-	data, err := m.ExecutableContext(ctx)
-	if err != nil {
-		return nil, err
-	}
-	exe, err := encoding.Decode(data)
-	if err != nil {
-		return nil, fmt.Errorf("executable %q: %w", m.Metadata.Executable, err)
-	}
-	halves := map[string]bool{}
-	for _, s := range exe.Streams {
-		halves[s.Handle] = s.Type.DType == graph.BF16
-	}
-	return halves, nil
 }
 
 // compileExtracted compiles the ONNX model to the PopEF file to, for the sizes that the flags say, or those that were trained with.
