@@ -40,6 +40,8 @@ type About struct {
 	Optimizer string   `json:"optimizer"`        // as [optim.Parse] reads it
 	Divisor   int64    `json:"divisor"`          // by which an update divides the sum of gradients, [optim.Step.Divisor]
 	Trained   []string `json:"trained"`          // names of the weights that are trained
+	// Constants are names of weights, trained ones and statistics, that are values of Constant nodes of the ONNX model.
+	Constants []string `json:"constants,omitempty"`
 	// Shapes are those of the ONNX model's inputs, by name.
 	Shapes map[string][]int64 `json:"shapes,omitempty"`
 }
@@ -98,6 +100,11 @@ func (t *trainer) blobs() error {
 		return err
 	}
 	about := About{Version: 1, Loss: t.lossName, Labels: t.labelName, Optimizer: optim.Text(t.Optimizer), Divisor: t.divisor(), Trained: t.result.Trained, Shapes: map[string][]int64{}}
+	for _, w := range t.low.Weights {
+		if t.constants[w.Initializer] {
+			about.Constants = append(about.Constants, w.Name)
+		}
+	}
 	for _, p := range t.low.Inputs {
 		about.Shapes[p.Name] = t.exe.Tensors[p.Tensor].Type.Shape
 	}

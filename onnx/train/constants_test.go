@@ -13,6 +13,7 @@ import (
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/internal/onnxtest"
 	"github.com/popefgen/popefgen/onnx/train"
+	"github.com/popefgen/popefgen/popef/contract"
 )
 
 // withConstants returns a model whose initialisers are values of Constant nodes.
@@ -47,6 +48,8 @@ func TestConstants(t *testing.T) {
 		initialisers, want := learn(mlp())
 		constants, got := learn(withConstants(mlp()))
 		require.Equal(t, []string{"w1", "b1", "w2", "b2"}, constants.Trained)
+		require.Equal(t, constants.Trained, contract.ConstantsOf(loaded(t, constants)))
+		require.Empty(t, contract.ConstantsOf(loaded(t, initialisers)))
 		require.Empty(t, constants.Frozen, "a constant that is frozen is a constant")
 		require.Equal(t, initialisers.Trained, constants.Trained)
 		delete(want, "scale")

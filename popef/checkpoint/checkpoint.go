@@ -74,6 +74,8 @@ type Tensor struct {
 	Info popef.TensorInfo
 	// BFloat16 says that the elements, of type U16, are the bits of bfloat16, which PopEF does not know as a type; the executable does.
 	BFloat16 bool
+	// Constant says that models of inference which are compiled of the same ONNX file have the weight as a constant, that of a Constant node.
+	Constant bool
 	Data     []byte // row-major, little-endian
 	// Given is the value that the model began with, if it is known; it is not in the file. Where an element of it is not finite,
 	// as in masks of attention, that element may be as it was given in Data too.
@@ -101,6 +103,7 @@ type tensor struct {
 	Shape []int64 `json:"shape"`
 
 	BFloat16 bool `json:"bfloat16,omitempty"` // the bits of type U16 are those of bfloat16
+	Constant bool `json:"constant,omitempty"` // models of inference have it as a constant
 }
 
 // Tensor returns the tensor of that name, nil if there is none.
@@ -131,7 +134,7 @@ func (c *Checkpoint) header() header {
 	h := header{Version: version, Contract: c.Contract, Steps: c.Steps, Tensors: []tensor{}}
 	for i := range c.Tensors {
 		t := &c.Tensors[i]
-		h.Tensors = append(h.Tensors, tensor{t.Name, roleNames[t.Role], t.Info.DataType.String(), append([]int64{}, t.Info.Shape...), t.BFloat16})
+		h.Tensors = append(h.Tensors, tensor{t.Name, roleNames[t.Role], t.Info.DataType.String(), append([]int64{}, t.Info.Shape...), t.BFloat16, t.Constant})
 	}
 	return h
 }
@@ -308,7 +311,7 @@ func parse(h []byte) (*Checkpoint, error) {
 			return nil, fmt.Errorf("tensor %q: bfloat16 has the type %q, want U16", t.Name, t.Type)
 		}
 		seen[t.Name] = true
-		c.Tensors = append(c.Tensors, Tensor{Name: t.Name, Role: role, Info: popef.TensorInfo{DataType: typ, Shape: t.Shape}, BFloat16: t.BFloat16})
+		c.Tensors = append(c.Tensors, Tensor{Name: t.Name, Role: role, Info: popef.TensorInfo{DataType: typ, Shape: t.Shape}, BFloat16: t.BFloat16, Constant: t.Constant})
 	}
 	return c, nil
 }
@@ -359,7 +362,7 @@ func (c *Checkpoint) fill(ctx context.Context, data map[string]*popef.Blob, dige
 
 // For returns the tensors that the load programs of a model take, in the order of the model's anchors, once each was compared with what
 // the model wants. A model that trains wants all that it would save itself, no more and no less: [ErrContract] lists what differs. Any other
-// model wants a weight for each of its own, and leaves the rest: [ErrMissing] lists what is not there. Neither takes what is not finite ([ErrNotFinite]),
+// model wants a weight for each of its own, and leaves the rest, but for constants that were learnt ([ErrContract]): [ErrMissing] lists what is not there. Neither takes what is not finite ([ErrNotFinite]),
 // unless the model's own file says so.
 func (c *Checkpoint) For(m *popef.Model) ([]Tensor, error) {
 	of := contract.Of(m)
@@ -390,7 +393,12 @@ func (c *Checkpoint) For(m *popef.Model) ([]Tensor, error) {
 		}
 	}
 	for i := range c.Tensors {
-		if t := &c.Tensors[i]; trains && !wanted[t.Name] {
+		t := &c.Tensors[i]
+		if t.Constant && !trains && !wanted[t.Name] {
+			return nil, fmt.Errorf("%w: %w: %s was learnt, and is a constant in models of inference, since it stands in a Constant node of the ONNX model; compile the model that popefgen extract makes with this checkpoint, and open that without it",
+				ErrCheckpoint, ErrContract, t.what())
+		}
+		if trains && !wanted[t.Name] {
 			differ = append(differ, fmt.Sprintf("%s, %v, is in the checkpoint and not in the model", t.what(), t.Info))
 		}
 	}

@@ -126,6 +126,8 @@ func TestRandomRoundTrips(t *testing.T) {
 			shape := rapid.SliceOfN(rapid.Int64Range(0, 4), 0, 3).Draw(r, "shape")
 			typ := popef.DataType(rapid.Uint16Range(uint16(popef.Bool), uint16(popef.F8152)).Draw(r, "type"))
 			x := checkpoint.Tensor{Name: name, Role: contract.RandomState, Info: popef.TensorInfo{DataType: typ, Shape: append([]int64{}, shape...)}}
+			x.BFloat16 = typ == popef.U16 && rapid.Bool().Draw(r, "bfloat16")
+			x.Constant = rapid.Bool().Draw(r, "constant")
 			size, err := x.Info.SizeInBytes()
 			require.NoError(r, err)
 			x.Data = rapid.SliceOfN(rapid.Byte(), int(size), int(size)).Draw(r, "data")
@@ -267,6 +269,10 @@ func TestFor(t *testing.T) {
 		{name: "constants", model: nil, kinds: []error{checkpoint.ErrContract}, says: []string{"without --constants"}},
 		{name: "poisoned", model: pick("w", "b"), change: func(c *checkpoint.Checkpoint) { c.Tensors[0].Data = floats(1, inf, 3, 4, 5, 6) },
 			kinds: []error{checkpoint.ErrNotFinite}, says: []string{`element [0 1] is -Inf`}},
+		{name: "a constant that was learnt", model: pick("w"), change: func(c *checkpoint.Checkpoint) { c.Tensors[1].Constant = true },
+			kinds: []error{checkpoint.ErrContract}, says: []string{`weight "b" was learnt, and is a constant in models of inference`, "popefgen extract"}},
+		{name: "a constant of one of its own", model: pick("w", "b"), change: func(c *checkpoint.Checkpoint) { c.Tensors[1].Constant = true }, takes: []string{"w", "b"}},
+		{name: "the learner of constants", model: pick(all...), change: func(c *checkpoint.Checkpoint) { c.Tensors[1].Constant = true }, takes: all},
 		{name: "poisoned bfloat16", model: []checkpoint.Tensor{half(0, 0)}, change: func(c *checkpoint.Checkpoint) { c.Tensors = append(c.Tensors, half(0, 0x7f80)) },
 			kinds: []error{checkpoint.ErrNotFinite}, says: []string{`element [1] is +Inf`}},
 	} {

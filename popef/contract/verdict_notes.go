@@ -15,7 +15,7 @@ import (
 )
 
 // TrainingBlob is the name of the opaque blob, JSON, in which a training model that popefgen compiled says what it learns; its key optimizer
-// has the optimizer with all its numbers, as people write it.
+// has the optimizer with all its numbers, as people write it, its key constants the names of weights that models of inference have as constants.
 const TrainingBlob = "popefgen.training"
 
 // Notes returns what differs between two models and callers do not see:
@@ -39,7 +39,7 @@ func Notes(old, new *popef.Model) ([]Finding, error) {
 	n.values(KindOptions, "engine option", options(a.EngineOptions), options(b.EngineOptions), load, "see that the device is run as intended")
 	n.values(KindOptions, "device option", options(a.DeviceOptions), options(b.DeviceOptions), load, "see that the device is run as intended")
 	n.values(KindNames, "name of program", programNames(a.Programs), programNames(b.Programs), "programs are run by index", "nothing")
-	told := func(m *popef.Model) string {
+	optimizer := func(m *popef.Model) string {
 		if o := OptimizerOf(m); o != "" {
 			return quote(o)
 		}
@@ -48,7 +48,7 @@ func Notes(old, new *popef.Model) ([]Finding, error) {
 	if x, y := Of(old).Callers(), Of(new).Callers(); otherRule(&x, &y) {
 		n.folded = true // Judge tells
 	} else {
-		n.add(KindOptions, "optimizer", told(old), told(new), "callers see the values of it that can be changed", "see that weights are to be learnt so; a checkpoint goes on with the new one if its states are the same")
+		n.add(KindOptions, "optimizer", optimizer(old), optimizer(new), "callers see the values of it that can be changed", "see that weights are to be learnt so; a checkpoint goes on with the new one if its states are the same")
 	}
 	const target = "callers do not name the hardware"
 	n.add(KindTarget, "IPUs", fmt.Sprint(a.NumIPUs), fmt.Sprint(b.NumIPUs), target, "see that such a device is there")
@@ -60,20 +60,31 @@ func Notes(old, new *popef.Model) ([]Finding, error) {
 }
 
 // OptimizerOf returns the optimizer that a training model says it has, "" if it says nothing.
-func OptimizerOf(m *popef.Model) string {
+func OptimizerOf(m *popef.Model) string { return aboutOf(m).Optimizer }
+
+// ConstantsOf returns the weights of a training model, by the names of their anchors, which models of inference that are compiled of the same ONNX file have as
+// constants: values of its Constant nodes.
+func ConstantsOf(m *popef.Model) []string { return aboutOf(m).Constants }
+
+// told is what of a [TrainingBlob] is read here.
+type told struct {
+	Optimizer string   `json:"optimizer"`
+	Constants []string `json:"constants"`
+}
+
+// aboutOf reads the [TrainingBlob] of a model; it is empty if there is none that can be read.
+func aboutOf(m *popef.Model) told {
 	const most = 64 << 20 // bytes
 	for _, b := range m.Opaques() {
 		if b.Name != TrainingBlob || b.PayloadSize > most {
 			continue
 		}
-		var about struct {
-			Optimizer string `json:"optimizer"`
-		}
-		if data, err := b.Bytes(); err == nil && json.Unmarshal(data, &about) == nil && about.Optimizer != "" {
-			return about.Optimizer
+		var about told
+		if data, err := b.Bytes(); err == nil && json.Unmarshal(data, &about) == nil {
+			return about
 		}
 	}
-	return ""
+	return told{}
 }
 
 type notes struct {

@@ -2,7 +2,6 @@ package genrt_test
 
 import (
 	"context"
-	"encoding/binary"
 	"math"
 	"os"
 	"path/filepath"
@@ -19,7 +18,7 @@ import (
 	"github.com/popefgen/popefgen/rt/genrt"
 )
 
-// halfLearner is what a generated package of a learner of bfloat16 has: loss = mean(x·w), of two numbers.
+// halfLearner is what a generated package of a learner of bfloat16 has: loss = x·w, of two numbers. w is an initializer or the value of a Constant node.
 type halfLearner struct {
 	core *genrt.Core
 	spec *genrt.Spec
@@ -29,15 +28,9 @@ type halfLearner struct {
 	full genrt.Output[[2]float32] // the master copy of w
 }
 
-func openHalfLearner(t *testing.T, rate float32, opts ...rt.RunnerOption) *halfLearner {
+func openHalfLearner(t *testing.T, rate float32, constant bool, opts ...rt.RunnerOption) *halfLearner {
 	t.Helper()
-	bf := func(shape []int64, bits ...uint16) *onnx.Tensor {
-		w := &onnx.Tensor{Name: "w", Elem: onnx.BFloat16, Dims: shape}
-		for _, b := range bits {
-			w.Data = binary.LittleEndian.AppendUint16(w.Data, b)
-		}
-		return w
-	}
+	w := &onnx.Tensor{Name: "w", Elem: onnx.BFloat16, Dims: []int64{2, 1}, Data: []byte{0x80, 0x3f, 0, 0xc0}}
 	dims := func(n ...int64) (out []onnx.Dim) {
 		for _, d := range n {
 			out = append(out, onnx.Dim{Known: true, Value: d})
@@ -45,14 +38,19 @@ func openHalfLearner(t *testing.T, rate float32, opts ...rt.RunnerOption) *halfL
 		return out
 	}
 	m := &onnx.Model{IRVersion: 8, Opsets: []onnx.Opset{{Version: 13}}, Graph: &onnx.Graph{
-		Name: "half", Initializers: []*onnx.Tensor{bf([]int64{2}, 0x3f80, 0xc000)},
-		Inputs: []onnx.ValueInfo{{Name: "x", Elem: onnx.BFloat16, HasShape: true, Dims: dims(2)}},
+		Name: "half", Initializers: []*onnx.Tensor{w},
+		Inputs: []onnx.ValueInfo{{Name: "x", Elem: onnx.BFloat16, HasShape: true, Dims: dims(1, 2)}},
 		Nodes: []*onnx.Node{
-			{OpType: "Mul", Inputs: []string{"x", "w"}, Outputs: []string{"xw"}},
+			{OpType: "MatMul", Inputs: []string{"x", "w"}, Outputs: []string{"xw"}},
 			{OpType: "ReduceMean", Inputs: []string{"xw"}, Outputs: []string{"loss"}, Attributes: []*onnx.Attribute{{Name: "keepdims", Type: onnx.AttrInt}}},
 		},
 		Outputs: []onnx.ValueInfo{{Name: "loss", Elem: onnx.BFloat16}},
 	}}
+	if constant {
+		m.Graph.Initializers = nil
+		value := &onnx.Attribute{Name: "value", Type: onnx.AttrTensor, Tensor: w}
+		m.Graph.Nodes = append([]*onnx.Node{{OpType: "Constant", Outputs: []string{"w"}, Attributes: []*onnx.Attribute{value}}}, m.Graph.Nodes...)
+	}
 	sgd := optim.NewSGD()
 	sgd.LearningRate = optim.Const(rate)
 	compiled, err := train.Compile(context.Background(), m, train.Options{Loss: train.Loss{Kind: "output"}, Optimizer: sgd, NonFinite: optim.Ignored})
@@ -93,7 +91,7 @@ func (l *halfLearner) step(x ...uint16) (loss float32, err error) {
 // too.
 func TestBFloat16NotFinite(t *testing.T) {
 	ctx, path := context.Background(), filepath.Join(t.TempDir(), "half.ckpt")
-	l := openHalfLearner(t, 3e38, rt.WithFiniteLoss())
+	l := openHalfLearner(t, 3e38, false, rt.WithFiniteLoss())
 	loss, err := l.step(0, 0)
 	require.NoError(t, err)
 	require.Zero(t, loss)
@@ -101,11 +99,11 @@ func TestBFloat16NotFinite(t *testing.T) {
 	good, err := os.ReadFile(path)
 	require.NoError(t, err)
 
-	_, err = l.step(0x4080, 0x4000) // 4 and 2: the gradients are 2 and 1
+	_, err = l.step(0x4080, 0x4000) // 4 and 2, which are the gradients
 	require.NoError(t, err, "the loss is of the weights before")
 	err = l.core.Checkpoint(ctx, l.spec, path)
 	require.ErrorIs(t, err, rt.ErrNotFinite)
-	require.ErrorContains(t, err, `weight "w", U16 [2]: not finite: element [0] is -Inf`)
+	require.ErrorContains(t, err, `weight "w", U16 [2 1]: not finite: element [0 0] is -Inf`)
 	left, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, good, left)
@@ -119,5 +117,19 @@ func TestBFloat16NotFinite(t *testing.T) {
 	require.True(t, w.BFloat16)
 	require.False(t, of.Tensor("Master___w").BFloat16)
 	w.Data = []byte{0xc0, 0x7f, 0, 0}
-	require.ErrorContains(t, of.Write(path), `element [0] is NaN`)
+	require.ErrorContains(t, of.Write(path), `element [0 0] is NaN`)
+}
+
+// TestConstantsOfCheckpoints has learnt the value of a Constant node: the checkpoint says so, since an inference model has no weight for it.
+func TestConstantsOfCheckpoints(t *testing.T) {
+	for _, constant := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "half.ckpt")
+		l := openHalfLearner(t, 0.5, constant)
+		require.NoError(t, l.core.Checkpoint(context.Background(), l.spec, path))
+		of, err := checkpoint.Read(path)
+		require.NoError(t, err)
+		require.Equal(t, constant, of.Tensor("w").Constant)
+		require.False(t, of.Tensor("Master___w").Constant)
+		openHalfLearner(t, 0.5, constant, rt.WithCheckpoint(path))
+	}
 }

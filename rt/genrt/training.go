@@ -361,10 +361,12 @@ func (c *Core) spares(path string) error {
 func (c *Core) learnt(r *replica, of *checkpoint.Checkpoint) error {
 	s := r.session
 	found := s.Contract()
+	constants := contract.ConstantsOf(c.model)
 	for _, a := range checkpoint.Learnt(found) {
 		t := checkpoint.Tensor{Name: a.Name, Role: checkpoint.RoleOf(&a), Info: a.Info}
 		t.Given, _ = c.model.TensorData(a.Name)
 		stream := s.IndexOf(a.Handle)
+		t.Constant = slices.Contains(constants, a.Name)
 		t.BFloat16 = a.Info.DataType == popef.U16 && s.Infos[stream].Type == bfloat16
 		data, fixed := s.Fixed(stream)
 		saved := slices.IndexFunc(r.saved, func(w *hostmem.Span) bool { return w.Anchor == a.Name })
