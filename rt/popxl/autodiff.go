@@ -56,6 +56,15 @@ func GradOf[T Float](g *GradInfo, x Tensor[T]) Tensor[T] {
 	return Tensor[T]{g.ir, d}
 }
 
+// Detach returns x, through which no gradient flows: it counts as a constant for gradients that are added later. It is what package ops makes Detach of.
+func Detach[T Element](call string, x Tensor[T]) Tensor[T] {
+	y := Apply[T](call, &graph.Reshape{Shape: x.Shape()}, x)
+	if y.Valid() {
+		y.ir.detached = append(y.ir.detached, y.id)
+	}
+	return y
+}
+
 func differentiate(call string, provided []Provided, required []Operand) *GradInfo {
 	g := &GradInfo{failed: true}
 	var all []Operand
@@ -129,7 +138,7 @@ func ids2(ids []graph.TensorID, i int) (y, dy graph.TensorID) {
 func (ir *Ir) backward(o autodiff.Options) (*autodiff.Info, error) {
 	calls := slices.Concat(ir.calls[:]...)
 	last := len(calls) - 1
-	o.Before = calls[:last]
+	o.Before, o.Detached = calls[:last], ir.detached
 	o.Name = fmt.Sprintf("%s:%d", ir.name, len(calls)+1) // behind the one in which the gradients are provided
 	current := ir.b.CurrentGraph()
 	exe, err := ir.b.Finish()

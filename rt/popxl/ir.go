@@ -25,6 +25,7 @@ type Ir struct {
 	fed     []export.Weight // numbers of optimizers that the host sets
 
 	optimizers []optimizer
+	detached   []graph.TensorID
 	held       []graph.TensorID // what gradients read of the graphs before them
 
 	calls      [3][]graph.GraphID // graphs that a run calls, by stage; nodes go to the last of the current stage

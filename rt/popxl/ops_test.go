@@ -109,15 +109,23 @@ func TestOperators(t *testing.T) {
 // TestRandomCalls: whatever is called with whatever tensors and numbers, nothing panics, and an Ir without a mistake and with an
 // output exports.
 func TestRandomCalls(t *testing.T) {
+	exported := 0
+	defer func() { require.Positive(t, exported) }()
 	rapid.Check(t, func(t *rapid.T) {
 		ir, other := popxl.New("random"), popxl.New("other")
 		size := rapid.Int64Range(-1, 4)
 		sizes := rapid.SliceOfN(size, 0, 4)
 		pool := []popxl.Tensor[float32]{{}, popxl.NewInput[float32](other, "x", 2).Load(), popxl.NewInput[float32](ir, "x", 2, 3).Load()}
-		pick := func() popxl.Tensor[float32] { return rapid.SampledFrom(pool).Draw(t, "tensor") }
+		wild := rapid.Bool().Draw(t, "wild") // else tensors without mistakes are used
+		pick := func() popxl.Tensor[float32] {
+			if wild {
+				return rapid.SampledFrom(pool).Draw(t, "tensor")
+			}
+			return rapid.SampledFrom(pool[2:]).Filter(func(x popxl.Tensor[float32]) bool { return x.Valid() }).Draw(t, "tensor")
+		}
 		for range rapid.IntRange(1, 12).Draw(t, "calls") {
 			x := pick()
-			switch a := rapid.Int64Range(-4, 4).Draw(t, "axis"); rapid.IntRange(0, 13).Draw(t, "call") {
+			switch a := rapid.Int64Range(-4, 4).Draw(t, "axis"); rapid.IntRange(0, 22).Draw(t, "call") {
 			case 0:
 				x = ops.Add(x, pick())
 			case 1:
@@ -146,12 +154,39 @@ func TestRandomCalls(t *testing.T) {
 				x = ops.Clip(x, pick(), pick())
 			case 13:
 				popxl.NewOutput(rapid.StringN(0, 2, -1).Draw(t, "name"), x)
+			case 14:
+				x = ops.Slice(x, a, size.Draw(t, "start"), size.Draw(t, "stop"), size.Draw(t, "step"))
+			case 15:
+				pool = append(pool, ops.Split(x, a, sizes.Draw(t, "sizes")...)...)
+			case 16:
+				x = ops.Squeeze(ops.Unsqueeze(x, sizes.Draw(t, "added")...), sizes.Draw(t, "gone")...)
+			case 17:
+				x = ops.DynamicUpdate(x, ops.Cast[int32](ops.Argmin(ops.Flatten(pick()), a)), pick(), a)
+			case 18:
+				x, _ = ops.TopK(x, size.Draw(t, "k"), a, true)
+			case 19:
+				x, _ = ops.Median(x, a)
+			case 20:
+				x = ops.Repeat(size.Draw(t, "count"), x, func(x popxl.Tensor[float32]) popxl.Tensor[float32] {
+					y := ops.Mul(x, pick())
+					pool = append(pool, y) // which is a mistake if it is used outside
+					return y
+				})
+			case 21:
+				x = popxl.GradOf(popxl.Gradients(x, pick()), pick())
+			case 22:
+				v := popxl.NewVariable(ir, rapid.StringN(0, 2, -1).Draw(t, "name"), make([]float32, 6), 2, 3)
+				popxl.Minimize(ops.Mul(v.Tensor(), x), popxl.Training{Optimizer: optim.NewSGD()}, v)
+				v.Assign(pick())
 			}
 			pool = append(pool, x)
 		}
 		popxl.NewOutput("last", ops.Relu(pool[2]))
 		failed := ir.Err()
 		_, err := ir.Export(t.Context())
+		if failed == nil {
+			exported++
+		}
 		if failed == nil && err != nil {
 			t.Fatalf("an Ir without mistakes: %v", err)
 		}

@@ -56,30 +56,58 @@ func Failed[T Element](ir *Ir) Tensor[T] { return Tensor[T]{ir, graph.None} }
 // the way to operators that it lacks. The call's name stands in errors and names the node. An Operand
 // that is nil is left out where op allows it. It is an error if the result's elements are not of type T.
 func Apply[T Element](call string, op graph.Op, operands ...Operand) Tensor[T] {
+	ir, made := apply(call, op, operands)
+	if len(made) == 0 {
+		return Tensor[T]{ir, graph.None}
+	}
+	return result[T](ir, call, made[0])
+}
+
+// Apply2 is [Apply] for an operator of which the first two results are wanted.
+func Apply2[T, U Element](call string, op graph.Op, operands ...Operand) (Tensor[T], Tensor[U]) {
+	ir, made := apply(call, op, operands)
+	switch {
+	case len(made) == 0:
+		return Tensor[T]{ir, graph.None}, Tensor[U]{ir, graph.None}
+	case len(made) == 1:
+		return result[T](ir, call, made[0]), Fail[U](ir, call, fmt.Errorf("%s has one result, want two", op.Kind()))
+	}
+	return result[T](ir, call, made[0]), result[U](ir, call, made[1])
+}
+
+// apply returns the Ir of the operands and the operator's results, none if the call failed.
+func apply(call string, op graph.Op, operands []Operand) (*Ir, []graph.TensorID) {
 	ir, ids, err := resolve(operands)
 	switch {
-	case ir == nil:
-		return Tensor[T]{}
+	case ir == nil || err == nil && ids == nil:
+		return ir, nil
 	case err != nil:
-		return Fail[T](ir, call, err)
-	case ids == nil:
-		return Tensor[T]{ir, graph.None}
 	case op == nil:
-		return Fail[T](ir, call, errors.New("the operator is nil"))
+		err = errors.New("the operator is nil")
 	case ir.taken:
-		return Fail[T](ir, call, ErrTaken)
+		err = ErrTaken
 	}
-	made, err := ir.node(op, ir.scoped(call), ids)
+	var made []graph.TensorID
+	if err == nil {
+		made, err = ir.node(op, ir.scoped(call), ids)
+		err = inner(err)
+	}
+	if err == nil && len(made) == 0 {
+		err = fmt.Errorf("%s has no result", op.Kind())
+	}
 	if err != nil {
-		return Fail[T](ir, call, inner(err))
+		ir.fail(call, err)
+		return ir, nil
 	}
-	if len(made) == 0 {
-		return Fail[T](ir, call, fmt.Errorf("%s has no result", op.Kind()))
-	}
-	if got := ir.b.Type(made[0]).DType; got != TypeOf[T]() {
+	return ir, made
+}
+
+// result returns a result of an operator as a tensor of the type that it should have.
+func result[T Element](ir *Ir, call string, id graph.TensorID) Tensor[T] {
+	if got := ir.b.Type(id).DType; got != TypeOf[T]() {
 		return Fail[T](ir, call, fmt.Errorf("the result is %s, want %s", got, TypeOf[T]()))
 	}
-	return Tensor[T]{ir, made[0]}
+	return Tensor[T]{ir, id}
 }
 
 // inner returns the error of a node without the node, which the call stands for.
