@@ -192,6 +192,15 @@ func TestIterations(t *testing.T) {
 	require.ErrorContains(t, ir.Err(), "popxl.Ir.SetIterations: 0 iterations, want at least 1")
 }
 
+// TestIntoLargerSlices: a run writes the part of a slice that it is given, and reads a part.
+func TestIntoLargerSlices(t *testing.T) {
+	c := newCounted(t)
+	in, out := []int32{7, 1, 2, 7}, []int32{7, 7, 7, 7, 7}
+	require.NoError(t, c.In(t.Context(), func() error { return c.Run(t.Context(), c.x.Feed(in[1:3]), c.y.Into(out[2:4])) }))
+	require.Equal(t, []int32{7, 7, 102, 203, 7}, out)
+	require.Equal(t, []int32{7, 1, 2, 7}, in)
+}
+
 // TestAssign: what is read before and behind an assignment, and what does not fit.
 func TestAssign(t *testing.T) {
 	ir := popxl.New("assign")
