@@ -142,6 +142,12 @@ func Backward(e *graph.Executable, g graph.GraphID, o Options) (*Info, error) {
 	if err := graph.Verify(e); err != nil {
 		return nil, fmt.Errorf("differentiate graph %d: %w", g, err)
 	}
+	return BackwardOfPart(e, g, o)
+}
+
+// BackwardOfPart is [Backward] for an executable that is still being built, so that [graph.Verify] does not take it yet. The graphs that g leads to
+// must be such as it takes, but for values that a graph outside computes: what they are otherwise is not found out.
+func BackwardOfPart(e *graph.Executable, g graph.GraphID, o Options) (*Info, error) {
 	b, err := newBackward(e, g, o)
 	if err != nil {
 		return nil, err
