@@ -87,7 +87,7 @@ func (l *halfLearner) step(x ...uint16) (loss float32, err error) {
 	return math.Float32frombits(uint32(out[0]) << 16), err
 }
 
-// TestBFloat16NotFinite learns with a rate that leads to infinity: no checkpoint has it. Losses of bfloat16 are looked at,
+// TestBFloat16NotFinite learns with a rate that leads to infinity: no checkpoint holds it. Losses of bfloat16 are looked at,
 // too.
 func TestBFloat16NotFinite(t *testing.T) {
 	ctx, path := context.Background(), filepath.Join(t.TempDir(), "half.ckpt")
