@@ -29,6 +29,7 @@ type Session struct {
 	s     rt.Session
 
 	inputs, outputs map[string]*modelrt.Buffer // by name
+	evaluated       map[string]bool            // outputs that Evaluate computes
 
 	mu       sync.Mutex
 	attached bool
@@ -78,6 +79,12 @@ func NewSession(ctx context.Context, ir *Ir, opts ...modelrt.SessionOption) (_ *
 	}
 	if s.outputs, err = s.connect(ctx, names, ir.outputs, ipu.DeviceToHost); err != nil {
 		return nil, err
+	}
+	s.evaluated = map[string]bool{}
+	for _, info := range s.s.Streams() {
+		if info.Direction == ipu.DeviceToHost && slices.Contains(info.Programs, export.EvaluateProgram) {
+			s.evaluated[names[info.Handle]] = true
+		}
 	}
 	if err = s.connectVariables(ctx, names); err != nil {
 		return nil, err
@@ -234,27 +241,67 @@ func (s *Session) In(ctx context.Context, do func() error, opts ...AttachOption)
 func (s *Session) Run(ctx context.Context, bindings ...Binding) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.begin("run", bindings); err != nil {
+		return err
+	}
+	s.stale = s.ir.stage == update
+	if err := s.s.Run(ctx); err != nil {
+		return err
+	}
+	s.take(bindings)
+	return nil
+}
+
+// Evaluate computes what comes before the first gradient and the first change of a variable, and so changes none: how well a network does with data that it does not learn from. It
+// takes what [Session.Run] does; an output of what comes later is an error. Of a model without either it is Run.
+func (s *Session) Evaluate(ctx context.Context, bindings ...Binding) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.begin("evaluate", bindings); err != nil {
+		return err
+	}
+	if s.ir.stage != update {
+		if err := s.s.Run(ctx); err != nil {
+			return err
+		}
+		s.take(bindings)
+		return nil
+	}
+	for i := range bindings {
+		if b := &bindings[i]; b.kind == takeOutput && !s.evaluated[b.name] {
+			return fmt.Errorf("%s: evaluate: output %q depends on a gradient or a variable that has changed: Run computes it", s.ir.name, b.name)
+		}
+	}
+	if err := s.s.RunPrograms(ctx, export.EvaluateProgram); err != nil {
+		return err
+	}
+	s.take(bindings)
+	return nil
+}
+
+// begin checks what is given to a run, and copies its inputs.
+func (s *Session) begin(doing string, bindings []Binding) error {
 	if !s.attached {
-		return fmt.Errorf("%s: run: %w", s.ir.name, ErrDetached)
+		return fmt.Errorf("%s: %s: %w", s.ir.name, doing, ErrDetached)
 	}
 	if err := s.checkRun(bindings); err != nil {
-		return fmt.Errorf("%s: run: %w", s.ir.name, err)
+		return fmt.Errorf("%s: %s: %w", s.ir.name, doing, err)
 	}
 	for i := range bindings {
 		if b := &bindings[i]; b.kind == feedInput {
 			copy(s.inputs[b.name].Bytes(), b.data)
 		}
 	}
-	s.stale = s.ir.stage == update
-	if err := s.s.Run(ctx); err != nil {
-		return err
-	}
+	return nil
+}
+
+// take copies the outputs of a run.
+func (s *Session) take(bindings []Binding) {
 	for i := range bindings {
 		if b := &bindings[i]; b.kind == takeOutput {
 			copy(b.data, s.outputs[b.name].Bytes())
 		}
 	}
-	return nil
 }
 
 // checkRun refuses bindings that do not fit, and tells which inputs are missing.

@@ -201,6 +201,47 @@ func TestIntoLargerSlices(t *testing.T) {
 	require.Equal(t, []int32{7, 1, 2, 7}, in)
 }
 
+// TestEvaluate: what comes before changes is computed without them, as often as a run would.
+func TestEvaluate(t *testing.T) {
+	for _, changes := range []bool{true, false} {
+		ir := popxl.New("evaluate")
+		ir.SetIterations(2)
+		x := popxl.NewInput[float32](ir, "x")
+		w := popxl.NewVariable(ir, "w", []float32{3})
+		y := popxl.NewOutput("y", ops.Mul(x.Load(), w.Tensor()))
+		if changes {
+			w.Assign(x.Load())
+		}
+		z := popxl.NewOutput("z", ops.Negate(w.Tensor()))
+		end := popxl.NewOutput("end", w.Tensor())
+		s, err := popxl.NewSession(t.Context(), ir)
+		require.NoError(t, err)
+		in, a, b, c := []float32{5, 7}, y.Make(), z.Make(), end.Make()
+		require.ErrorIs(t, s.Evaluate(t.Context(), x.Feed(in)), popxl.ErrDetached)
+		require.NoError(t, s.In(t.Context(), func() error {
+			require.NoError(t, s.Evaluate(t.Context(), x.Feed(in), y.Into(a)))
+			require.Equal(t, []float32{15, 21}, a)
+			err := s.Evaluate(t.Context(), x.Feed(in), z.Into(b))
+			if changes {
+				require.EqualError(t, err, `evaluate: evaluate: output "z" depends on a gradient or a variable that has changed: Run computes it`)
+				require.ErrorContains(t, s.Evaluate(t.Context(), x.Feed(in), end.Into(c)), `output "end"`)
+			} else {
+				require.NoError(t, err)
+				require.Equal(t, []float32{-3, -3}, b)
+			}
+			require.ErrorContains(t, s.Evaluate(t.Context()), `evaluate: nothing is fed to input "x"`)
+			require.Equal(t, float32(3), value(t, s, w))
+			return s.Run(t.Context(), x.Feed(in), y.Into(a), z.Into(b), end.Into(c))
+		}))
+		if changes {
+			require.Equal(t, [][]float32{{15, 35}, {-5, -7}, {5, 7}}, [][]float32{a, b, c})
+		} else {
+			require.Equal(t, [][]float32{{15, 21}, {-3, -3}, {3, 3}}, [][]float32{a, b, c})
+		}
+		require.NoError(t, s.Close())
+	}
+}
+
 // TestAssign: what is read before and behind an assignment, and what does not fit.
 func TestAssign(t *testing.T) {
 	ir := popxl.New("assign")
