@@ -136,18 +136,9 @@ var ErrTooBig = errors.New("the gradients are too big")
 
 // Backward appends to e the graph that computes gradients of graph g. Constants and
 // tensors are appended too; what was there stays as it is. An error, [*Blocked] where gradients do not exist, leaves e
-// unchanged; it wraps [graph.ErrInvalid] where e is not what [graph.Verify] takes, such as graphs that use themselves, or Options.Before is in another
-// order than that in which the graphs run.
+// unchanged. Of e all that g, Options.Before and the graphs that their nodes run have to do with must be verified; graphs that use themselves,
+// nodes that read what comes after them, and Options.Before in another order than that in which the graphs run are errors that wrap [graph.ErrInvalid].
 func Backward(e *graph.Executable, g graph.GraphID, o Options) (*Info, error) {
-	if err := graph.Verify(e); err != nil {
-		return nil, fmt.Errorf("differentiate graph %d: %w", g, err)
-	}
-	return BackwardOfPart(e, g, o)
-}
-
-// BackwardOfPart is [Backward] for an executable that is still being built, so that [graph.Verify] does not take it yet. The graphs that g leads to
-// must be such as it takes, but for values that a graph outside computes: what they are otherwise is not found out.
-func BackwardOfPart(e *graph.Executable, g graph.GraphID, o Options) (*Info, error) {
 	b, err := newBackward(e, g, o)
 	if err != nil {
 		return nil, err
@@ -182,6 +173,9 @@ func newBackward(e *graph.Executable, g graph.GraphID, o Options) (*backward, er
 		}
 		b.forward = append(b.forward, e.Graphs[id].Nodes...)
 	}
+	if err := wellFounded(e, append(slices.Clone(o.Before), g)); err != nil {
+		return nil, fmt.Errorf("differentiate graph %q: %w: %w", e.Graphs[g].Name, graph.ErrInvalid, err)
+	}
 	if o.Name == "" {
 		b.o.Name = e.Graphs[g].Name + "/grad"
 	}
@@ -192,33 +186,6 @@ func newBackward(e *graph.Executable, g graph.GraphID, o Options) (*backward, er
 		return nil, err
 	}
 	return b, b.order(e.Graphs[g].Name)
-}
-
-// order refuses graphs of which one reads what another behind it writes: gradients flow from the last node to the first, and what such a node
-// contributes would be lost.
-func (b *backward) order(name string) error {
-	reader := map[graph.TensorID]*graph.Node{}
-	for i := range b.forward {
-		n := &b.forward[i]
-		read := func(list []graph.TensorID) {
-			for _, t := range list {
-				if t != graph.None && !b.e.Tensors[t].Persistent && reader[t] == nil {
-					reader[t] = n
-				}
-			}
-		}
-		read(n.Inputs)
-		for _, s := range graph.Subgraphs(n.Op) {
-			read(b.outside(s).reads)
-		}
-		for _, t := range n.Outputs {
-			if r := reader[t]; t != graph.None && r != nil {
-				return fmt.Errorf("differentiate graph %q: %w: node %q reads tensor %q, which node %q behind it writes: want Options.Before in the order in which the graphs run",
-					name, graph.ErrInvalid, r.Name, b.e.Tensors[t].Name, n.Name)
-			}
-		}
-	}
-	return nil
 }
 
 // noteWrites notes which persistent tensors a node and the graphs that it runs write.

@@ -150,7 +150,7 @@ func (c *Call) differentiate(nodes []graph.Node, y *Value, xs []string, sc *scop
 	e.Graphs = append(slices.Clip(e.Graphs), graph.Graph{Name: c.base(), Nodes: nodes})
 	from := l.materialise(y)
 	e.Tensors = l.exe.Tensors
-	info, err := autodiff.BackwardOfPart(&e, main, autodiff.Options{Provided: []graph.TensorID{from}, Required: required})
+	info, err := autodiff.Backward(&e, main, autodiff.Options{Provided: []graph.TensorID{from}, Required: required})
 	var blocked *autodiff.Blocked
 	switch {
 	case errors.As(err, &blocked):
