@@ -27,7 +27,7 @@ func TestFeatures(t *testing.T) {
 	sections := map[int]string{} // of docs/runtime.md, by row
 	for section := range strings.SplitSeq(read("runtime.md"), "\n## ") {
 		title, body, _ := strings.Cut(section, "\n")
-		if slices.Contains([]string{"Devices", "Session", "Callbacks", "Queues", "Runner"}, title) {
+		if slices.Contains([]string{"Devices", "Session", "Callbacks", "Queues", "Runner", "PopART"}, title) {
 			for n := range tableRows(t, body) {
 				sections[n] = strings.ToLower(title)
 			}

@@ -105,12 +105,12 @@ func TestRuntimeDoc(t *testing.T) {
 	}
 
 	var features strings.Builder
-	for _, title := range []string{"Devices", "Session", "Callbacks", "Queues", "Runner"} {
+	for _, title := range []string{"Devices", "Session", "Callbacks", "Queues", "Runner", "PopART"} {
 		require.Contains(t, sections, title)
 		features.WriteString(sections[title])
 	}
 	rows := tableRows(t, features.String())
-	require.Equal(t, numbers(1, 93, 121, 122, 123, 124), slices.Sorted(maps.Keys(rows)))
+	require.Equal(t, numbers(1, 93, 103, 104, 106, 107, 108, 109, 112, 118, 121, 122, 123, 124), slices.Sorted(maps.Keys(rows)))
 	check(rows)
 	shown := map[int]bool{}
 	for name, feature := range functions {

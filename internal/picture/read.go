@@ -126,6 +126,7 @@ var rooms = []string{
 	"onnx",
 	"internal/sizes",
 	"rt",
+	"onnx/popart",
 	"serve",
 	"internal/serving",
 	"golden",

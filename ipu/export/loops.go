@@ -9,7 +9,7 @@ import (
 
 // run adds the main program and, if forward graphs write outputs, the one that evaluates.
 func (t *training) run() error {
-	evaluates := slices.ContainsFunc(t.Outputs, func(o Output) bool { return t.isForward(&o) })
+	evaluates := !t.Inference && slices.ContainsFunc(t.Outputs, func(o Output) bool { return t.isForward(&o) })
 	programs := []uint32{MainProgram}
 	if evaluates {
 		programs = append(programs, EvaluateProgram)

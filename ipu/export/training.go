@@ -69,6 +69,10 @@ type TrainingLayout struct {
 	Seed        *Weight // random seed, U32 [2]; nil if there is none. Its anchor's name is PopART's, not that of the port
 	RandomState *Weight // state of random numbers; likewise
 	CycleCount  *Port   // U64 scalar that program 8 copies out; nil if there is none
+
+	// Inference says that nothing is learnt: programs 1, 7 and 9 are left out, and the metadata says that the model is one of inference. It is for
+	// models of inference whose outputs have return types, which [Inference] does not know; Backward, Update, State and Optimizer are empty.
+	Inference bool
 }
 
 // Output is a tensor that runs return. What an update graph writes has one value a batch, like that of a single
@@ -84,14 +88,14 @@ type Output struct {
 // to do is to optimise it, and [Model.Encode]. The flow of its programs is PopART's: 0 and 1, with the random
 // seed 2 and state 4, are run once after loading, 5 is a step, 7, and 3, 6 and 8 where they are there, save.
 // Program 9 does what program 5 does with the forward graphs alone, or Evaluate in their place: it changes no weights, and returns the
-// outputs that these graphs write. Errors wrap [ErrLayout].
+// outputs that these graphs write. A layout of inference has programs 0, 5 and those of random numbers alone. Errors wrap [ErrLayout].
 func Training(exe *graph.Executable, l TrainingLayout) (*Model, error) {
 	t := training{TrainingLayout: &l, exe: exe, programs: map[int]*graph.Program{}}
 	if err := t.check(); err != nil {
 		return nil, err
 	}
 	t.m = &Model{Executable: exe, Metadata: popef.Metadata{
-		ReplicationFactor: 1, NumIPUs: 1, NumProcesses: 1, DeviceIterations: uint32(l.BatchesPerStep * l.Accumulation),
+		ReplicationFactor: 1, NumIPUs: 1, NumProcesses: 1, IsInference: l.Inference, DeviceIterations: uint32(l.BatchesPerStep * l.Accumulation),
 	}}
 	for _, part := range []func() error{t.saved, t.run, t.randomOut, t.loaded, t.randomIn} {
 		if err := part(); err != nil {
@@ -138,6 +142,9 @@ func (t *training) check() error {
 	}
 	if len(t.Forward) == 0 {
 		return refuse("there are no forward graphs: a step computes nothing")
+	}
+	if t.Inference && len(t.Backward)+len(t.Update)+len(t.State)+len(t.Optimizer) > 0 {
+		return refuse("a model of inference has backward or update graphs, or what an optimizer keeps: leave them out, or make a training model")
 	}
 	for _, g := range graphs {
 		if g < 0 || int(g) >= len(t.exe.Graphs) {
@@ -262,6 +269,9 @@ func (t *training) copied(what string, p Port, handle string, dir graph.Directio
 // saved adds what program 7 copies out. In the order of PopART's files these anchors are the first.
 func (t *training) saved() error {
 	t.add(LoadProgram)
+	if t.Inference {
+		return nil
+	}
 	t.add(OptimizerProgram)
 	t.add(SaveProgram)
 	for _, w := range slices.Concat(t.Weights, t.State) {

@@ -1,0 +1,122 @@
+package popart
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/popefgen/popefgen/ipu/export"
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/pass"
+	"github.com/popefgen/popefgen/onnx"
+	"github.com/popefgen/popefgen/onnx/compile"
+	"github.com/popefgen/popefgen/popef"
+)
+
+// InferenceSession computes anchors of a model.
+type InferenceSession struct{ session }
+
+// NewInferenceSession compiles a model for a data flow. Only what the anchors depend on is computed. o may be nil.
+func NewInferenceSession(ctx context.Context, model Model, flow DataFlow, device *Device, shapes Shapes, o *Options) (s *InferenceSession, err error) {
+	err = guard("make an inference session", func() error {
+		opts, err := optionsOf(o)
+		if err != nil {
+			return err
+		}
+		if opts.AccumulationFactor > 1 {
+			return wrong(ErrOption, "accumulation factor %d, want 1 or 0: inference adds up no gradients", opts.AccumulationFactor)
+		}
+		if err := flow.check(); err != nil {
+			return err
+		}
+		m, _, err := model.read(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := flow.outputs(m); err != nil {
+			return err
+		}
+		anchored, dropped, err := depended(m, flow.names())
+		if err != nil {
+			return err
+		}
+		shapes = maps.Clone(shapes)
+		for _, name := range dropped {
+			delete(shapes, name)
+		}
+		compiled, warnings, err := inference(ctx, anchored, flow, shapes, &opts)
+		if err != nil {
+			return err
+		}
+		s = &InferenceSession{}
+		s.open(compiled, flow, device, opts)
+		for _, name := range dropped {
+			warnings = append(warnings, fmt.Sprintf("input %q: no anchor depends on it, and data for it is not read", name))
+		}
+		s.warnings, s.unread = warnings, dropped
+		return nil
+	})
+	return s, err
+}
+
+func optionsOf(o *Options) (Options, error) {
+	if o == nil {
+		return Options{}, nil
+	}
+	return *o, o.check()
+}
+
+// inference compiles a model whose outputs are the anchors.
+func inference(ctx context.Context, m *onnx.Model, flow DataFlow, shapes Shapes, o *Options) (*popef.Model, []string, error) {
+	low, err := compile.LowerContext(ctx, m, onnx.Options{Shapes: shapes, Seed: o.Seed})
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(low.Counts) > 0 {
+		return nil, nil, wrong(ErrDataFlow, "data decides how many elements the anchor of count %q has, want anchors of one size", low.Counts[0].Name)
+	}
+	l := export.TrainingLayout{Inference: true, BatchesPerStep: int64(flow.BatchesPerStep), Accumulation: 1, Replicas: int64(max(1, o.ReplicationFactor)), Forward: append([]graph.GraphID{low.Main}, low.After...)}
+	for _, in := range low.Inputs {
+		l.Inputs = append(l.Inputs, export.Port{Name: in.Name, Tensor: in.Tensor})
+	}
+	for _, out := range low.Outputs {
+		r := flow.Anchors[out.Name]
+		l.Outputs = append(l.Outputs, export.Output{Port: export.Port{Name: out.Name, Tensor: out.Tensor}, Return: r.Type, N: int64(r.N)})
+	}
+	for _, w := range low.Weights {
+		l.Weights = append(l.Weights, export.Weight{Port: export.Port{Name: w.Name, Tensor: w.Tensor}, Value: w.Data})
+	}
+	l.Seed, l.RandomState = compile.Random(low)
+	e, err := export.Training(low.Executable, l)
+	if err != nil {
+		return nil, nil, err
+	}
+	load := export.LoadProgram
+	evaluator := compile.NewEvaluator(ctx, 0)
+	if err := pass.OptimizeContext(ctx, e.Executable, pass.OptimizeOptions{Load: &load, Evaluate: evaluator.Fold}); err != nil {
+		return nil, nil, err
+	}
+	if err := e.Encode(); err != nil {
+		return nil, nil, err
+	}
+	p, err := e.Load(ctx, "inference session")
+	if err != nil {
+		return nil, nil, fmt.Errorf("compiled model: %w", err)
+	}
+	return p, low.Warnings, nil
+}
+
+// WriteWeights sets weights, all of them or none, and loads them. It fails with ErrConstantWeights without Options.VariableWeights.
+func (s *InferenceSession) WriteWeights(ctx context.Context, weights map[string]Array) error {
+	return s.locked("write weights", func() error {
+		if !s.options.VariableWeights {
+			return ErrConstantWeights
+		}
+		if err := s.write(weights); err != nil || s.run == nil {
+			return err
+		}
+		err := s.run.Load(ctx)
+		s.loaded = err == nil
+		return fail(ClassRuntime, "write weights", err)
+	})
+}

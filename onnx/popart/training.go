@@ -1,0 +1,262 @@
+package popart
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/popefgen/popefgen/internal/atomicfile"
+	"github.com/popefgen/popefgen/internal/nearest"
+	"github.com/popefgen/popefgen/ipu/export"
+	"github.com/popefgen/popefgen/ipu/graph/optim"
+	"github.com/popefgen/popefgen/onnx"
+	"github.com/popefgen/popefgen/onnx/train"
+	"github.com/popefgen/popefgen/popef"
+)
+
+// TrainingSession trains the weights of a model.
+type TrainingSession struct {
+	session
+	result    *train.Result
+	optimizer optim.Optimizer
+	divisor   int64
+}
+
+// NewTrainingSession compiles a model with a loss, its gradients and an optimizer for a data flow. Anchors are tensors of the model and the loss: "loss", unless it is an output of the
+// model. o may be nil.
+func NewTrainingSession(ctx context.Context, model Model, flow DataFlow, loss TrainingLoss, optimizer Optimizer, device *Device, shapes Shapes, o *Options) (s *TrainingSession, err error) {
+	err = guard("make a training session", func() error {
+		opts, err := optionsOf(o)
+		switch {
+		case err != nil:
+			return err
+		case loss == nil:
+			return wrong(ErrOption, "there is no loss, want Loss, Nll or LossOf")
+		case optimizer == nil:
+			return wrong(ErrOption, "there is no optimizer, want SGD, Adam or Adaptive")
+		}
+		if err := flow.check(); err != nil {
+			return err
+		}
+		m, file, err := model.read(ctx)
+		if err != nil {
+			return err
+		}
+		how := train.Options{
+			Options: onnx.Options{Shapes: shapes, Seed: opts.Seed, Training: &onnx.Training{BatchStatistics: true, Dropout: true}},
+			Loss:    loss.loss(), Optimizer: optimizer.rule(), Iterations: int64(flow.BatchesPerStep),
+			Accumulation: int64(opts.AccumulationFactor), Replicas: int64(opts.ReplicationFactor), SumGradients: opts.SumReduction,
+			Clips: opts.ClipNorms, AutomaticScaling: opts.AutomaticLossScaling, Recompute: opts.Recompute, Freeze: opts.Frozen, File: file,
+		}
+		added := []string{"loss"}
+		if opts.AutomaticLossScaling {
+			added = append(added, "skipped")
+		}
+		more, err := flow.outputs(m, added...)
+		if err != nil {
+			return err
+		}
+		if how.File == nil {
+			if how.File, err = onnx.Encode(m); err != nil {
+				return err
+			}
+		}
+		m = withOutputs(m, more)
+		how.Returns = map[string]train.Return{"loss": {None: true}}
+		if how.Loss.Kind == "output" {
+			how.Returns = map[string]train.Return{}
+			if !slices.Contains(m.Graph.OutputNames(), how.Loss.Output) {
+				if !slices.Contains(tensors(m), how.Loss.Output) {
+					return wrong(ErrOption, "the loss %q is no tensor of the model%s", how.Loss.Output, nearest.DidYouMean(how.Loss.Output, tensors(m)))
+				}
+				m = withOutputs(m, []string{how.Loss.Output})
+			}
+		}
+		for _, name := range m.Graph.OutputNames() {
+			how.Returns[name] = train.Return{None: true}
+		}
+		for name, r := range flow.Anchors {
+			how.Returns[name] = train.Return{Type: r.Type, N: int64(r.N)}
+		}
+		r, err := train.Compile(ctx, m, how)
+		if err != nil {
+			return err
+		}
+		p, err := r.Load(ctx, "training session")
+		if err != nil {
+			return err
+		}
+		about, err := train.ReadAbout(p)
+		if err != nil {
+			return errors.Join(err, p.Close())
+		}
+		s = &TrainingSession{result: r, optimizer: how.Optimizer, divisor: about.Divisor}
+		s.training = true
+		s.open(p, flow, device, opts)
+		s.warnings = r.Warnings
+		return nil
+	})
+	return s, err
+}
+
+// WeightsFromHost brings the host's weights and the optimizer's states to the device; the first time, the optimizer's values and what random numbers follow from too.
+func (s *TrainingSession) WeightsFromHost(ctx context.Context) error {
+	return s.locked("weights from host", func() error {
+		if s.run == nil {
+			return fail(ClassRuntime, "weights from host", ErrNotPrepared)
+		}
+		var err error
+		if s.loaded {
+			err = s.run.RunPrograms(ctx, export.LoadProgram)
+		} else {
+			err = s.run.Load(ctx)
+		}
+		s.loaded = s.loaded || err == nil
+		return fail(ClassRuntime, "weights from host", err)
+	})
+}
+
+// WeightsToHost fetches weights, states and what random numbers follow from.
+func (s *TrainingSession) WeightsToHost(ctx context.Context) error {
+	return s.locked("weights to host", func() error { return s.fetch(ctx) })
+}
+
+func (s *TrainingSession) fetch(ctx context.Context) error {
+	switch {
+	case s.run == nil:
+		return fail(ClassRuntime, "weights to host", ErrNotPrepared)
+	case !s.loaded:
+		return fail(ClassRuntime, "weights to host", ErrWeightsNotLoaded)
+	}
+	return fail(ClassRuntime, "weights to host", s.run.Save(ctx))
+}
+
+// WriteWeights sets weights and states on the host, all of them or none; WeightsFromHost brings them to the device.
+func (s *TrainingSession) WriteWeights(weights map[string]Array) error {
+	return s.locked("write weights", func() error { return s.write(weights) })
+}
+
+// UpdateOptimizer gives the optimizer other numbers, from the next step on: program 1 alone runs, so that weights and states stay. The error wraps ErrReplacement where kinds or constant
+// numbers differ, and names what does.
+func (s *TrainingSession) UpdateOptimizer(ctx context.Context, o Optimizer) error {
+	return s.locked("update the optimizer", func() error {
+		if o == nil {
+			return wrong(ErrReplacement, "there is no optimizer")
+		}
+		next := o.rule()
+		if err := optim.Replaces(next, s.optimizer, s.result.Trained); err != nil {
+			return wrong(ErrReplacement, "%v", err)
+		}
+		scalars, err := optim.Scalars(next, s.result.Trained, s.divisor)
+		if err != nil {
+			return err
+		}
+		for _, v := range scalars {
+			h := s.host[v.Name]
+			if h == nil || len(h.data) != 4 {
+				return fail(ClassInternal, "update the optimizer", wrong(ErrTensor, "the model has no optimizer value %q", v.Name))
+			}
+			binary.LittleEndian.PutUint32(h.data, math.Float32bits(v.Value))
+		}
+		s.optimizer = next
+		if !s.loaded { // the first WeightsFromHost brings them
+			return nil
+		}
+		return fail(ClassRuntime, "update the optimizer", s.run.RunPrograms(ctx, export.OptimizerProgram))
+	})
+}
+
+// ModelToHost fetches the weights and writes the ONNX model with them: byte for byte the model that the session was made of, but for the data of trained weights. Data that was
+// in files of its own stands in the file. The file appears whole or not at all.
+func (s *TrainingSession) ModelToHost(ctx context.Context, path string) error {
+	return s.locked("write the model", func() error {
+		if err := s.fetch(ctx); err != nil {
+			return err
+		}
+		learnt := map[string][]byte{}
+		for name, h := range s.host {
+			learnt[name] = h.data
+		}
+		file, err := train.Extract(s.model, learnt)
+		if err != nil {
+			return err
+		}
+		return atomicfile.WriteBytes(path, file)
+	})
+}
+
+// ResetHostWeights takes the weights of another ONNX model, by name, all or none, into the host's copies; WeightsFromHost brings them to the device. A weight of that model
+// that the session does not have is an error that names it, unless ignoreUnknown.
+func (s *TrainingSession) ResetHostWeights(ctx context.Context, model Model, ignoreUnknown bool) error {
+	return s.locked("reset host weights", func() error {
+		m, _, err := model.read(ctx)
+		if err != nil {
+			return err
+		}
+		weights := map[string]Array{}
+		for _, w := range m.Graph.Initializers {
+			h := s.host[w.Name]
+			if h == nil && ignoreUnknown {
+				continue
+			}
+			info, err := export.Info(typeOf(w))
+			if err != nil {
+				return wrong(ErrType, "weight %q: %v", w.Name, err)
+			}
+			weights[w.Name] = Array{Type: info.DataType, Shape: info.Shape, Data: w.Data}
+		}
+		return s.write(weights)
+	})
+}
+
+// ExecutableOption says what SaveExecutable writes.
+type ExecutableOption func(*bool)
+
+// WithVariables makes SaveExecutable write the values of weights, states and the optimizer too, so that the file is complete.
+func WithVariables() ExecutableOption { return func(with *bool) { *with = true } }
+
+// SaveExecutable writes the session's model as a PopEF file, of which popefgen generate makes a package. Without WithVariables it has no data; SaveVariables writes that to a second file. Values are
+// those of the host: WeightsToHost fetches them.
+func (s *TrainingSession) SaveExecutable(path string, options ...ExecutableOption) error {
+	return s.locked("save the executable", func() error {
+		with := false
+		for _, o := range options {
+			if o != nil {
+				o(&with)
+			}
+		}
+		m := s.result.Model
+		m.Data = nil
+		if with {
+			m.Data = s.values()
+		}
+		return m.WriteFile(path, false)
+	})
+}
+
+// SaveVariables writes what SaveExecutable leaves out without WithVariables, as a PopEF file of tensors. popef.Load reads both files as one model.
+func (s *TrainingSession) SaveVariables(path string) error {
+	return s.locked("save the variables", func() error {
+		return popef.WriteFile(path, func(w *popef.Writer) error {
+			for _, d := range s.values() {
+				if err := w.WriteTensor(d.Name, d.Info, d.Data); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// values returns the host's copies as data of the model.
+func (s *TrainingSession) values() []export.Data {
+	all := slices.Clone(s.result.Data)
+	for i := range all {
+		if h := s.host[all[i].Name]; h != nil {
+			all[i].Data = h.data
+		}
+	}
+	return all
+}
