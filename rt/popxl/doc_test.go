@@ -210,7 +210,7 @@ func TestOperatorsDoc(t *testing.T) {
 	section, _, _ = strings.Cut(section, "\n## ")
 	listed := map[string]bool{}
 	for _, row := range regexp.MustCompile("(?m)^\\| [^|`]+ \\| (`.*) \\|$").FindAllStringSubmatch(section, -1) {
-		names, _, _ := strings.Cut(row[1], ";") // options follow
+		names := regexp.MustCompile("[:;]").Split(row[1], 2)[0] // options and notes follow
 		for _, m := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(names, -1) {
 			require.False(t, listed[m[1]], "%s is listed twice", m[1])
 			listed[m[1]] = true
