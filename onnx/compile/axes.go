@@ -100,7 +100,7 @@ func openDims(m *onnx.Model, o *Options, members []*member) ([]openDim, error) {
 // byBatch reports whether all members give a first dimension by the batch size alone.
 func (o *Options) byBatch(input, symbol, address string) bool {
 	for _, s := range o.Members {
-		all := s.on(o.Options)
+		all := s.On(o.Options)
 		_, shape := all.Shapes[input]
 		_, bySymbol := all.Dims[symbol]
 		_, byPlace := all.Dims[address]
@@ -213,15 +213,15 @@ func describe(ctx context.Context, m *onnx.Model, o *Options, dims []openDim, me
 		}
 	}
 	p := &probes{ctx: ctx, m: m, o: o, dims: dims, first: members[0], shapes: map[[2]int64][][]int64{}}
-	for k := len(r.Inputs); k < count; k++ {
+	for k := len(members[0].ins); k < count; k++ {
 		declared := slices.IndexFunc(m.Graph.Outputs, func(v onnx.ValueInfo) bool { return v.Name == f.Tensors[k].Name })
 		for axis := range f.Tensors[k].Axes {
 			if f.Tensors[k].Axes[axis].Sizes == nil {
 				continue
 			}
 			symbol := ""
-			if v := m.Graph.Outputs[declared]; axis < len(v.Dims) {
-				symbol = v.Dims[axis].Symbol
+			if declared >= 0 && axis < len(m.Graph.Outputs[declared].Dims) { // labels and the loss are none of the ONNX model's
+				symbol = m.Graph.Outputs[declared].Dims[axis].Symbol
 			}
 			p.follow(f, &f.Tensors[k].Axes[axis], k-len(r.Inputs), axis, symbol)
 		}

@@ -35,8 +35,8 @@ type Sizes struct {
 	Shapes map[string][]int64
 }
 
-// on returns o with the sizes of a member.
-func (s Sizes) on(o onnx.Options) onnx.Options {
+// On returns o with the sizes of a member.
+func (s Sizes) On(o onnx.Options) onnx.Options {
 	o.Dims = union(o.Dims, s.Dims)
 	o.Shapes = union(o.Shapes, s.Shapes)
 	o.Batch = cmp.Or(s.Batch, o.Batch)
@@ -92,13 +92,16 @@ func compileFamily(ctx context.Context, m *onnx.Model, o Options) (*Result, erro
 		return nil, err
 	}
 	if len(members) == 1 {
-		o.Options, o.Members = o.Members[0].on(o.Options), nil
+		o.Options, o.Members = o.Members[0].On(o.Options), nil
 		return compileOne(ctx, m, o)
 	}
 	room := budget.From(ctx).Part(0)
 	defer room.Release()
 	if err := compileMembers(budget.Into(ctx, room), m, o, members); err != nil {
 		return nil, o.why(ctx, m, dims, members, err)
+	}
+	if members[0].result.draws() {
+		return nil, noFamily("the model draws random numbers, and those of several sizes would count their runs together: compile these sizes as models of their own")
 	}
 	if err := alike(members); err != nil {
 		return nil, err
@@ -149,7 +152,7 @@ func (o *Options) members(m *onnx.Model) ([]openDim, []*member, error) {
 	}
 	members := make([]*member, len(o.Members))
 	for i, s := range o.Members {
-		own := s.on(o.Options)
+		own := s.On(o.Options)
 		ins, err := onnx.StaticInputs(m, own)
 		if err != nil {
 			if m.Path != "" {
@@ -267,9 +270,6 @@ func firstError(members []*member) error {
 // alike checks that members differ in sizes alone.
 func alike(members []*member) error {
 	first := members[0]
-	if first.result.draws() {
-		return noFamily("the model draws random numbers, and those of several sizes would count their runs together: compile these sizes as models of their own")
-	}
 	for _, mem := range members[1:] {
 		for _, side := range []struct {
 			what string
@@ -364,7 +364,7 @@ func joinMembers(members []*member) (*Result, error) {
 			handles[a.Handle], a.Handle, a.Programs = handle, handle, []uint32{uint32(program.Index)}
 			r.Metadata.Anchors = append(r.Metadata.Anchors, a)
 		}
-		if err := to.Add(mem.result.Executable, LoadProgram, MainProgram, program, func(h string) string { return handles[h] }); err != nil {
+		if err := to.Add(mem.result.Executable, LoadProgram, []merge.Program{{From: MainProgram, As: program}}, func(h string) string { return handles[h] }); err != nil {
 			return nil, err
 		}
 		r.Metadata.ProgramFlow.Main = append(r.Metadata.ProgramFlow.Main, uint32(program.Index))

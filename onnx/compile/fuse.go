@@ -138,7 +138,7 @@ func fuse(names []string, results []*Result) (*Result, error) {
 		for g := range one.Executable.Graphs { // all of them have a "main"
 			one.Executable.Graphs[g].Name = names[i] + "/" + one.Executable.Graphs[g].Name
 		}
-		if err := to.Add(one.Executable, LoadProgram, MainProgram, program, func(h string) string { return handles[h] }); err != nil {
+		if err := to.Add(one.Executable, LoadProgram, []merge.Program{{From: MainProgram, As: program}}, func(h string) string { return handles[h] }); err != nil {
 			return nil, &FuseError{names[i], err}
 		}
 		r.Metadata.ProgramFlow.Main = append(r.Metadata.ProgramFlow.Main, branch.Program)

@@ -42,8 +42,11 @@ type About struct {
 	Trained   []string `json:"trained"`          // names of the weights that are trained
 	// Constants are names of weights, trained ones and statistics, that are values of Constant nodes of the ONNX model.
 	Constants []string `json:"constants,omitempty"`
-	// Shapes are those of the ONNX model's inputs, by name.
+	// Shapes are those of the ONNX model's inputs, by name, of a model of one size.
 	Shapes map[string][]int64 `json:"shapes,omitempty"`
+	// Members and Rules are those of [Options], of a family.
+	Members []compile.Sizes         `json:"members,omitempty"`
+	Rules   map[string]compile.Rule `json:"rules,omitempty"`
 }
 
 // ReadAbout returns what a training model says of itself. The error wraps [ErrBlobs].
@@ -99,14 +102,17 @@ func (t *trainer) blobs() error {
 	if err != nil {
 		return err
 	}
-	about := About{Version: 1, Loss: t.lossName, Labels: t.labelName, Optimizer: optim.Text(t.Optimizer), Divisor: t.divisor(), Trained: t.result.Trained, Shapes: map[string][]int64{}}
+	about := About{Version: 1, Loss: t.lossName, Labels: t.labelName, Optimizer: optim.Text(t.Optimizer), Divisor: t.divisor(), Trained: t.result.Trained, Members: t.Members, Rules: t.Rules}
 	for _, w := range t.low.Weights {
 		if t.constants[w.Initializer] {
 			about.Constants = append(about.Constants, w.Name)
 		}
 	}
-	for _, p := range t.low.Inputs {
-		about.Shapes[p.Name] = t.exe.Tensors[p.Tensor].Type.Shape
+	if t.Members == nil {
+		about.Shapes = map[string][]int64{}
+		for _, p := range t.low.Inputs {
+			about.Shapes[p.Name] = t.exe.Tensors[p.Tensor].Type.Shape
+		}
 	}
 	text, err := json.Marshal(about)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/num"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
+	"github.com/popefgen/popefgen/popef/family"
 )
 
 // Options says what is learnt of a model, and how.
@@ -32,6 +33,11 @@ type Options struct {
 	// Optimizer is the rule of an update; nil stands for Adam with PopART's defaults and a learning rate of 0.001 that can be
 	// changed.
 	Optimizer optim.Optimizer
+	// Members are the sizes of a family, of which a step has one; Rules are those between its dimensions, see [compile.Options]. Members learn the
+	// same weights, with the same states and random numbers: a step gives the bits of the model of that size alone. Iterations, Accumulation
+	// and Replicas are 1 then.
+	Members []compile.Sizes
+	Rules   map[string]compile.Rule
 	// Iterations is how many batches, and so updates, a run of the main program computes; 0 means 1.
 	Iterations int64
 	// Accumulation is of how many micro-batches an update adds the gradients up; 0 means 1.
@@ -76,8 +82,9 @@ type Return struct {
 // Result is a compiled training model.
 type Result struct {
 	export.Model
-	Inputs   []compile.Port // those of the model, in its order, then the labels
-	Outputs  []compile.Port // the loss, then those of the model
+	Inputs   []compile.Port // those of the model, in its order, then the labels; of a family those of its first member
+	Outputs  []compile.Port // the loss, then those of the model; likewise
+	Family   *family.Family // what the main programs of a model of several sizes are; nil for one size
 	Loss     string         // name of the loss
 	Trained  []string       // names of the weights that are trained, in the order in which nodes use them
 	Frozen   []string       // names of those that are not
@@ -96,6 +103,21 @@ func Compile(ctx context.Context, m *onnx.Model, o Options) (*Result, error) {
 	if m == nil || m.Graph == nil {
 		return nil, errors.New("train: the model has no graph")
 	}
+	if len(o.Members) > 1 {
+		return compileFamily(ctx, m, o)
+	}
+	if len(o.Members) == 1 {
+		o.Options, o.Members = o.Members[0].On(o.Options), nil
+	}
+	t, err := compileOne(ctx, m, o)
+	if err != nil {
+		return nil, err
+	}
+	return t.finish()
+}
+
+// compileOne compiles m for one size, up to the blobs of the file.
+func compileOne(ctx context.Context, m *onnx.Model, o Options) (*trainer, error) {
 	t := &trainer{Options: o, model: m, ctx: ctx, result: &Result{Source: compile.SourceOf(m)}}
 	t.Iterations, t.Accumulation, t.Replicas = max(o.Iterations, 1), max(o.Accumulation, 1), max(o.Replicas, 1)
 	if t.Optimizer == nil {
@@ -114,7 +136,15 @@ func Compile(ctx context.Context, m *onnx.Model, o Options) (*Result, error) {
 			return nil, err
 		}
 	}
-	return t.result, nil
+	return t, nil
+}
+
+// finish puts the file together.
+func (t *trainer) finish() (*Result, error) {
+	if err := t.blobs(); err != nil {
+		return nil, err
+	}
+	return t.result, t.result.Encode()
 }
 
 // ErrOptions marks errors about [Options] that do not fit the model, or each other.
@@ -313,7 +343,7 @@ func widened(t graph.DType, half []byte) []byte {
 	return data
 }
 
-// export lays the programs out, optimises, and puts the file together.
+// export lays the programs out, and optimises.
 func (t *trainer) export() error {
 	l, r := &t.layout, t.result
 	l.BatchesPerStep, l.Accumulation, l.Replicas = t.Iterations, t.Accumulation, t.Replicas
@@ -348,16 +378,9 @@ func (t *trainer) export() error {
 	for i := range r.Executable.Tensors {
 		evaluator.Hold(int64(len(r.Executable.Tensors[i].Data)))
 	}
-	err = pass.OptimizeContext(t.ctx, r.Executable, pass.OptimizeOptions{
+	return pass.OptimizeContext(t.ctx, r.Executable, pass.OptimizeOptions{
 		Disabled: t.DisablePasses, Held: t.backprop.Held, Load: &load, Evaluate: evaluator.Fold,
 	})
-	if err != nil {
-		return err
-	}
-	if err := t.blobs(); err != nil {
-		return err
-	}
-	return r.Encode()
 }
 
 // patterns refuses settings of the optimizer for weights that there are not.

@@ -1,6 +1,6 @@
-// Package merge joins optimised executables into one: a load program for all of them, and a
-// main program for each. What is equal is kept once: weights, constants, and what the load
-// program computes from weights.
+// Package merge joins optimised executables into one: a load program for all of them, and
+// programs for each. What is equal is kept once: weights, constants, what the load
+// program computes from weights, and programs that do no more than move what all share.
 package merge
 
 import (
@@ -15,14 +15,14 @@ import (
 // Merger is an executable to which others are added.
 //
 // An executable that is added has a load program, which copies weights in and then calls
-// graphs that prepare them, and other programs, which change no weight. Nothing of it is
+// graphs that prepare them, programs of its own, and programs that copy alone. Nothing of it is
 // computed differently afterwards: its nodes stay as they are, in their order, so that
-// each program gives the same bits as before.
+// each program gives the same bits as before. What a program of its own changes of what is copied in, a weight that
+// learns, it changes for all.
 type Merger struct {
 	exe     *graph.Executable
 	load    int                         // the load program's index
 	weights map[string]graph.TensorID   // by the stream that sets them
-	streams map[string]graph.StreamID   // of the load program
 	consts  map[constKey]graph.TensorID // the first with such contents
 	seed    maphash.Seed
 	derived map[string]int // place in prepare, by what a node computes
@@ -42,16 +42,22 @@ func New(name, producer string, load int, loadName string) *Merger {
 	return &Merger{
 		exe:  &graph.Executable{Name: name, Producer: producer, Programs: []graph.Program{{Index: load, Name: loadName}}},
 		load: load, seed: maphash.MakeSeed(),
-		weights: map[string]graph.TensorID{}, streams: map[string]graph.StreamID{}, consts: map[constKey]graph.TensorID{}, derived: map[string]int{},
+		weights: map[string]graph.TensorID{}, consts: map[constKey]graph.TensorID{}, derived: map[string]int{},
 	}
 }
 
-// Add adds e, whose program load is the merger's load program and whose program main becomes
-// the program of the given index and name. handle renames streams: streams of load programs
-// that get the same handle set the same weight, all others have to differ. What e consists
-// of is used, not copied: it is good for nothing else any more.
-func (m *Merger) Add(e *graph.Executable, load, main int, as graph.Program, handle func(string) string) error {
-	a := &addition{Merger: m, from: e, handle: handle, tensor: slices.Repeat([]graph.TensorID{graph.None}, len(e.Tensors)), graph: slices.Repeat([]graph.GraphID{-1}, len(e.Graphs))}
+// Program is a program of an executable that is added, and what it becomes.
+type Program struct {
+	From int           // its index in the executable
+	As   graph.Program // the index and the name that it gets
+}
+
+// Add adds e, whose program load is the merger's load program and whose programs own become programs
+// of their own. Every other program of e has to copy alone: it is in the result once, as the first executable has it. handle renames
+// streams: those that set the same tensor outside own programs, by which executables share it, get the same handle, and all others have
+// to differ. What e consists of is used, not copied: it is good for nothing else any more.
+func (m *Merger) Add(e *graph.Executable, load int, own []Program, handle func(string) string) error {
+	a := &addition{Merger: m, from: e, handle: handle, tensor: slices.Repeat([]graph.TensorID{graph.None}, len(e.Tensors)), graph: slices.Repeat([]graph.GraphID{-1}, len(e.Graphs)), moved: map[graph.StreamID]graph.StreamID{}}
 	for i := range e.Tensors {
 		if e.Tensors[i].Const {
 			a.tensor[i] = m.constant(e.Tensors[i])
@@ -64,12 +70,25 @@ func (m *Merger) Add(e *graph.Executable, load, main int, as graph.Program, hand
 			}
 		}
 	}
-	for i := range e.Programs {
-		if e.Programs[i].Index != main {
-			continue
+	isOwn := func(p *graph.Program) bool {
+		return slices.ContainsFunc(own, func(o Program) bool { return o.From == p.Index })
+	}
+	for _, dir := range []graph.StepKind{graph.CopyIn, graph.CopyOut} { // what is copied in is known once, whatever copies it out
+		for i := range e.Programs {
+			if p := &e.Programs[i]; p.Index != load && !isOwn(p) {
+				if err := a.moves(p, dir); err != nil {
+					return err
+				}
+			}
 		}
-		as.Steps = a.steps(e.Programs[i].Steps)
-		m.exe.Programs = append(m.exe.Programs, as)
+	}
+	for _, o := range own {
+		for i := range e.Programs {
+			if e.Programs[i].Index == o.From {
+				o.As.Steps = a.steps(e.Programs[i].Steps)
+				m.exe.Programs = append(m.exe.Programs, o.As)
+			}
+		}
 	}
 	m.report(e.Passes)
 	return nil
@@ -93,8 +112,9 @@ type addition struct {
 	*Merger
 	from   *graph.Executable
 	handle func(string) string
-	tensor []graph.TensorID // what a tensor of from is in the merger, None while it is nothing yet
-	graph  []graph.GraphID  // likewise for graphs, -1
+	tensor []graph.TensorID                  // what a tensor of from is in the merger, None while it is nothing yet
+	graph  []graph.GraphID                   // likewise for graphs, -1
+	moved  map[graph.StreamID]graph.StreamID // likewise for streams of programs of its own
 }
 
 // constant returns the tensor that holds a constant.
@@ -121,7 +141,7 @@ func (a *addition) loads(steps []graph.Step) error {
 	for _, s := range steps {
 		switch s.Kind {
 		case graph.CopyIn:
-			if err := a.weight(&s); err != nil {
+			if err := a.weight(&s, a.load); err != nil {
 				return err
 			}
 		case graph.Call:
@@ -137,8 +157,46 @@ func (a *addition) loads(steps []graph.Step) error {
 	return nil
 }
 
-// weight adds a tensor that a load program copies in.
-func (a *addition) weight(s *graph.Step) error {
+// moves adds the steps of one direction of a program that copies alone.
+func (a *addition) moves(p *graph.Program, dir graph.StepKind) error {
+	known := slices.ContainsFunc(a.exe.Programs, func(q graph.Program) bool { return q.Index == p.Index })
+	if !known {
+		a.exe.Programs = append(a.exe.Programs, graph.Program{Index: p.Index, Name: p.Name})
+	}
+	for _, s := range p.Steps {
+		switch {
+		case s.Kind != graph.CopyIn && s.Kind != graph.CopyOut:
+			return fmt.Errorf("merge executable %q: program %d %q has a step %s, want copies alone", a.from.Name, p.Index, p.Name, s.Kind)
+		case s.Kind != dir:
+		case dir == graph.CopyIn:
+			if err := a.weight(&s, p.Index); err != nil {
+				return err
+			}
+		default:
+			a.saved(&s, p.Index)
+		}
+	}
+	return nil
+}
+
+// saved adds a copy of what all share to a program, unless an executable before had it.
+func (a *addition) saved(s *graph.Step, program int) {
+	stream := a.from.Streams[s.Stream]
+	stream.Handle = a.handle(stream.Handle)
+	if slices.ContainsFunc(a.exe.Streams, func(x graph.Stream) bool { return x.Handle == stream.Handle }) {
+		return
+	}
+	a.append(program, graph.Step{Kind: graph.CopyOut, Stream: a.stream(stream), Tensor: a.ref(s.Tensor)})
+}
+
+// append appends a step to a program of the merger.
+func (a *addition) append(program int, s graph.Step) {
+	i := slices.IndexFunc(a.exe.Programs, func(p graph.Program) bool { return p.Index == program })
+	a.exe.Programs[i].Steps = append(a.exe.Programs[i].Steps, s)
+}
+
+// weight adds a tensor that a program copies in for all.
+func (a *addition) weight(s *graph.Step, program int) error {
 	stream := a.from.Streams[s.Stream]
 	stream.Handle = a.handle(stream.Handle)
 	if id, ok := a.weights[stream.Handle]; ok {
@@ -150,9 +208,7 @@ func (a *addition) weight(s *graph.Step) error {
 	}
 	id := a.add(a.from.Tensors[s.Tensor])
 	a.tensor[s.Tensor], a.weights[stream.Handle] = id, id
-	a.streams[stream.Handle] = a.stream(stream)
-	load := &a.exe.Programs[0]
-	load.Steps = append(load.Steps, graph.Step{Kind: graph.CopyIn, Stream: a.streams[stream.Handle], Tensor: id})
+	a.append(program, graph.Step{Kind: graph.CopyIn, Stream: a.stream(stream), Tensor: id})
 	return nil
 }
 
@@ -217,15 +273,20 @@ func (a *addition) refs(ids []graph.TensorID) []graph.TensorID {
 	return out
 }
 
-// steps adds the steps of a program that loads nothing.
+// steps adds the steps of a program of its own.
 func (a *addition) steps(from []graph.Step) []graph.Step {
 	steps := make([]graph.Step, len(from))
 	for i, s := range from {
 		switch s.Kind {
 		case graph.CopyIn, graph.CopyOut:
-			stream := a.from.Streams[s.Stream]
-			stream.Handle = a.handle(stream.Handle)
-			s.Stream, s.Tensor = a.stream(stream), a.ref(s.Tensor)
+			to, ok := a.moved[s.Stream]
+			if !ok {
+				stream := a.from.Streams[s.Stream]
+				stream.Handle = a.handle(stream.Handle)
+				to = a.stream(stream)
+				a.moved[s.Stream] = to
+			}
+			s.Stream, s.Tensor = to, a.ref(s.Tensor)
 		case graph.Call:
 			s.Graph = a.called(s.Graph)
 		case graph.Repeat:

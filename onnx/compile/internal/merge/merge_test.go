@@ -23,7 +23,7 @@ func TestConstants(t *testing.T) {
 		b.AddProgram(5, "main", b.CopyIn("x", x), b.Call(g), b.CopyOut("y", y[0]))
 		e, err := b.Finish()
 		require.NoError(t, err)
-		require.NoError(t, m.Add(e, 0, 5, graph.Program{Index: 5 + i, Name: "main"}, func(h string) string { return fmt.Sprint(h, i) }))
+		require.NoError(t, m.Add(e, 0, []Program{{5, graph.Program{Index: 5 + i, Name: "main"}}}, func(h string) string { return fmt.Sprint(h, i) }))
 	}
 	e := m.Executable()
 	require.NoError(t, graph.Verify(e))
