@@ -19,6 +19,7 @@ import (
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/internal/nearest"
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/export"
 	"github.com/popefgen/popefgen/ipu/graph/autodiff"
@@ -26,6 +27,7 @@ import (
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/train"
+	"github.com/popefgen/popefgen/popef/family"
 )
 
 // toTrain is the heading of [trainFlags] in help.
@@ -90,7 +92,7 @@ func trainFile(c *cli.Context, path string) (*train.Result, error) {
 	if listsModels(path) {
 		return nil, fmt.Errorf("%s lists several models, and --train takes one: train each by itself, and fuse what was extracted", path)
 	}
-	for _, flag := range []string{"size", "pad", "concat-inputs", "constants", "overlap"} {
+	for _, flag := range []string{"pad", "concat-inputs", "constants", "overlap"} {
 		if c.IsSet(flag) {
 			return nil, fmt.Errorf("--%s is for models of inference: leave it out with --train, and give it when you compile what was extracted", flag)
 		}
@@ -98,9 +100,6 @@ func trainFile(c *cli.Context, path string) (*train.Result, error) {
 	o, err := optionsOf(c)
 	if err != nil {
 		return nil, err
-	}
-	if o.Several() {
-		return nil, fmt.Errorf("--train takes one size of each dimension: give one, such as --batch 64, and the others when you compile what was extracted")
 	}
 	t, err := trainOptions(c)
 	if err != nil {
@@ -126,6 +125,7 @@ func trainFile(c *cli.Context, path string) (*train.Result, error) {
 	}
 	seed, training := t.Seed, t.Training
 	t.Options, t.Iterations, t.DisablePasses, t.File = sized.Options, sized.Iterations, sized.DisablePasses, file
+	t.Members, t.Rules = sized.Members, sized.Rules
 	t.Seed, t.Training = seed, training
 	r, err := train.Compile(ctx, m, t)
 	var blocked *autodiff.Blocked
@@ -232,8 +232,17 @@ func summariseTraining(ctx context.Context, w io.Writer, r *train.Result, path s
 	if n := len(r.Frozen); n > 0 {
 		frozen = fmt.Sprintf(", %d frozen", n)
 	}
-	fmt.Fprintf(w, "%s: %s, %d operators, %d weights of %s numbers%s, %s with the optimizer's state, %s working memory, compiled in %s\n", path, humanize.IBytes(uint64(st.Size())),
+	members := ""
+	if r.Family != nil {
+		members = fmt.Sprintf("%d sizes, ", len(r.Family.Members))
+	}
+	fmt.Fprintf(w, "%s: %s, %s%d operators, %d weights of %s numbers%s, %s with the optimizer's state, %s working memory, compiled in %s\n", path, humanize.IBytes(uint64(st.Size())), members,
 		nodes, len(r.Trained), humanize.Comma(elements), frozen, humanize.IBytes(bytes), humanize.IBytes(uint64(plan.ArenaBytes)), took.Round(time.Millisecond))
+	if r.Family != nil {
+		if err := trainedSizes(w, r.Family); err != nil {
+			return err
+		}
+	}
 	t := table.New("", "ANCHOR", "TYPE", "SHAPE", "BYTES", "HANDLE")
 	for _, a := range r.Metadata.Anchors {
 		what := ""
@@ -250,6 +259,23 @@ func summariseTraining(ctx context.Context, w io.Writer, r *train.Result, path s
 			return err
 		}
 		t.Row(what, a.Name, a.Info.DataType, table.Shape(a.Info.Shape), size, a.Handle)
+	}
+	return t.Print(w)
+}
+
+// trainedSizes prints the members of a family that learns: the programs of a step and of its evaluation, and the sizes.
+func trainedSizes(w io.Writer, f *family.Family) error {
+	head := []string{"PROGRAM"}
+	for _, d := range f.Dims {
+		head = append(head, printable.Line(d.Name))
+	}
+	t := table.New(append(head, "OPERATIONS")...)
+	for _, m := range f.Members {
+		row := []any{m.Program}
+		for _, n := range m.Sizes {
+			row = append(row, n)
+		}
+		t.Row(append(row, humanize.SIWithDigits(m.Cost, 1, ""))...)
 	}
 	return t.Print(w)
 }

@@ -187,7 +187,7 @@ func compileExtracted(c *cli.Context, path string, about *train.About, file []by
 		return err
 	}
 	if !slices.ContainsFunc([]string{"dim", "batch", "size"}, c.IsSet) {
-		sized.Shapes = about.Shapes
+		sized.Shapes, sized.Members, sized.Rules = about.Shapes, about.Members, about.Rules
 	}
 	r, err := compile.CompileContext(ctx, m, sized)
 	if err != nil {

@@ -271,12 +271,7 @@ func viewsFunc(f *jen.File, p *plan.Plan) {
 		jen.Return(jen.Index(jen.Lit(n)).Qual(genPath, "View").ValuesFunc(func(g *jen.Group) {
 			for _, s := range []ends{{"in", "", p.Inputs}, {"out", "", p.Outputs}} {
 				for _, field := range s.fields {
-					of := jen.Id(s.id).Dot(field.Name)
-					if p.Tensors[field.Tensor].IsOpen() {
-						g.Line().Add(of).Dot("view").Call()
-					} else {
-						g.Line().Qual(genPath, "Whole").Call(of)
-					}
+					g.Line().Add(viewOf(p, s.id, field))
 				}
 			}
 			g.Line()

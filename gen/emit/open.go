@@ -88,7 +88,7 @@ func openFamily(g *jen.Group, p *plan.Plan) {
 			jen.Id("r").Dot("ports").Op("=").Append(jen.Id("r").Dot("ports"), jen.Id("p")),
 			jen.Return(bindings(map[string]*jen.Statement{"load": jen.Id("r").Dot("load"), "save": jen.Id("p").Dot("save")})),
 		)
-	case len(p.LoadInputs) > 0:
+	case len(p.LoadInputs) > 0 || p.Training != nil:
 		g.Id("bindings").Op(":=").Func().Params().Index().Qual(genPath, "Binding").Block(
 			jen.Return(bindings(map[string]*jen.Statement{"load": jen.Id("r").Dot("load")})),
 		)

@@ -1,6 +1,7 @@
 package emit
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/dave/jennifer/jen"
@@ -88,7 +89,9 @@ func trainingFuncs(f *jen.File, p *plan.Plan) {
 		}
 		return out
 	}
-	if len(t.Evaluate) > 0 {
+	if len(t.Evaluate) > 0 && p.Family != nil {
+		evaluateViews(f, p, params("EvaluateOutputs"))
+	} else if len(t.Evaluate) > 0 {
 		comments(f.Group, "bindEvaluate points the streams at in and out.")
 		f.Func().Params(jen.Id("p").Op("*").Id("ports")).Id("bindEvaluate").Params(params("EvaluateOutputs")...).BlockFunc(func(g *jen.Group) {
 			for _, s := range []ends{{"in", "", p.Inputs}, {"out", "", t.Evaluate}} {
@@ -101,6 +104,8 @@ func trainingFuncs(f *jen.File, p *plan.Plan) {
 			}
 		})
 		f.Line()
+	}
+	if len(t.Evaluate) > 0 {
 		comments(f.Group, "checkEvaluate returns an error that says which pointer is nil.")
 		f.Func().Params(jen.Id("r").Op("*").Id("Runner")).Id("checkEvaluate").Params(params("EvaluateOutputs")...).Error().BlockFunc(func(g *jen.Group) {
 			nilChecks(g, p, "in", "Inputs", p.Inputs)
@@ -142,6 +147,26 @@ func trainingFuncs(f *jen.File, p *plan.Plan) {
 		)
 		f.Line()
 	}
+}
+
+// evaluateViews adds what shows a request of Evaluate to the runtime, as viewsFunc does a run's.
+func evaluateViews(f *jen.File, p *plan.Plan, params []jen.Code) {
+	n := len(p.Inputs) + len(p.Outputs)
+	comments(f.Group, "evaluateViews shows a request of Evaluate to the runtime.")
+	f.Func().Id("evaluateViews").Params(params...).Index(jen.Lit(n)).Qual(genPath, "View").Block(
+		jen.Return(jen.Index(jen.Lit(n)).Qual(genPath, "View").ValuesFunc(func(g *jen.Group) {
+			for _, field := range p.Inputs {
+				g.Line().Add(viewOf(p, "in", field))
+			}
+			for i, field := range p.Outputs {
+				if slices.ContainsFunc(p.Training.Evaluate, func(e plan.Field) bool { return e.Anchor == field.Anchor }) {
+					g.Line().Lit(len(p.Inputs) + i).Op(":").Add(viewOf(p, "out", field))
+				}
+			}
+			g.Line()
+		})),
+	)
+	f.Line()
 }
 
 // weightOf is the rt.Weight of a field.

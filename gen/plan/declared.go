@@ -107,6 +107,7 @@ func Probes() []*Plan {
 		{opts: Options{Tests: true, Renames: map[string]string{ProbeBranch + "/" + ProbeTensor: ProbeTensor}}, shapes: [][]int64{{1, 1}}, fused: true},
 		{opts: Options{Tests: true}, shapes: [][]int64{{1, 1}}, trains: true},
 		{opts: Options{Tests: true}, shapes: [][]int64{{1, 3, 8, 5}, {2, 3, 16, 5}}},
+		{opts: Options{Tests: true}, shapes: [][]int64{{1, 3}, {2, 3}}, trains: true},
 		{opts: Options{Tests: true, State: []StatePair{{Out: "out0", In: "in0"}}}, shapes: [][]int64{{1, 3}, {2, 3}}},
 		{opts: Options{Tests: true, Serve: true}, shapes: [][]int64{{1, 1}}},
 		{opts: Options{Tests: true, Serve: true, BatchDim: &dim}, shapes: [][]int64{{1, 1}}},
@@ -115,13 +116,15 @@ func Probes() []*Plan {
 	} {
 		c.opts.Package, c.opts.ModelBase = "probe", "probe.popef"
 		b := &builder{model: probeModel(c.shapes), opts: c.opts}
+		sizes := func(of *contract.Contract) {}
 		if len(c.shapes) > 1 {
-			b.probe = func(of *contract.Contract) {
+			sizes = func(of *contract.Contract) {
 				for d := range of.Family.Dims {
 					of.Family.Dims[d].Name, of.Family.Dims[d].Rows = fmt.Sprint(ProbeDim, string(rune('A'+d))), true
 				}
 			}
 		}
+		b.probe = sizes
 		if c.fused {
 			for i := range b.model.Metadata.Anchors {
 				b.model.Metadata.Anchors[i].Name = ProbeBranch + "/" + ProbeTensor
@@ -130,7 +133,10 @@ func Probes() []*Plan {
 		}
 		if c.trains {
 			b.model.Metadata.IsInference = false
-			b.probe = probeTraining
+			b.probe = func(of *contract.Contract) {
+				sizes(of)
+				probeTraining(of)
+			}
 		}
 		for _, pass := range passes() {
 			pass(b)

@@ -88,7 +88,7 @@ func mixed(t *testing.T, m *onnx.Model, o train.Options, members []compile.Sizes
 	require.Len(t, f.Family.Members, len(members))
 	threads := ipu.Option{Name: "threads", Value: "2"}
 	all := newLearner(t, f, threads).start()
-	_ = contract.Of
+	require.True(t, contract.Of(all.file).Callers().Trains)
 	var singles []*train.Result
 	var programs []int
 	for _, s := range members {

@@ -152,7 +152,7 @@ func TestFusedFile(t *testing.T) {
 		{"branches detector reader", "branches detector detector", `two branches are called "detector"`},
 		{"branches detector reader", "branches detector", "called after a branch"},
 		{`"reader/text"`, `"text"`, "line 7"},
-		{"contract 4", "contract 7", "line 1"},
+		{"contract 4", "contract 8", "line 1"},
 		{`load "scale" F32 [2]`, `save "scale" F32 [2`, "line 8"},
 	} {
 		_, err := contract.Parse(strings.Replace(fusedBase, c.old, c.new, 1))

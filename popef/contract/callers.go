@@ -218,6 +218,8 @@ const (
 //	save "w" F32 [64 10] weight
 //	save "Accl___w" F32 [64 10] state
 //	optimizer "learningRate___default___FLOAT" F32 []
+//
+// That of one of several sizes is of format 7: as that of a family, with what format 6 says of fields.
 func (c Callers) Text() string {
 	if c.Family() {
 		return c.pinned() + c.membersText()
@@ -230,6 +232,8 @@ func (c Callers) Text() string {
 func (c *Callers) pinned() string {
 	var b strings.Builder
 	switch {
+	case c.Family() && c.Trains:
+		b.WriteString(headerTrainingFamily + "\n")
 	case c.Family():
 		b.WriteString(headerFamily + "\n")
 	case c.Branches != nil:
@@ -292,8 +296,9 @@ func Parse(text string) (Callers, error) {
 	p := parser{rest: text, line: 1}
 	c := Callers{Replicas: 1}
 	of, fused, uneven := p.skip(headerFamily), p.skip(headerBranches), p.skip(headerUneven)
-	p.trains = p.skip(headerTraining)
-	c.Trains = p.trains
+	both := p.skip(headerTrainingFamily)
+	p.trains = p.skip(headerTraining) || both
+	c.Trains, of = p.trains, of || both
 	if !of && !fused && !uneven && !p.trains {
 		p.word(header)
 	}

@@ -32,8 +32,9 @@ type Contract struct {
 	Iterations uint32 // device iterations; 0 = not recorded, see [Contract.DeviceIterations]
 	SeedHandle string // stream handle of the random seed; empty if there is none
 	Flow       popef.ProgramFlow
-	Inference  bool   // it was compiled for inference: its weights stay as they are
-	Evaluate   uint32 // program that computes what a step does without changing weights; 0 if there is none
+	Inference  bool     // it was compiled for inference: its weights stay as they are
+	Evaluate   uint32   // program that computes what a step does without changing weights; 0 if there is none. Of a family it is that of the first member
+	Evaluates  []uint32 // by member of a family, if each has one; else nil
 	Anchors    []Anchor
 	Family     *family.Family  // what its main programs have in common; nil for a model of one size without counts
 	Branches   []family.Branch // models of their own that its main programs are; nil if it is not fused
@@ -73,15 +74,15 @@ func Of(m *popef.Model) Contract {
 	if c.Refused == nil {
 		c.Refused = c.readTransfers(m)
 	}
-	c.members()
+	if c.Family != nil {
+		c.members()
+		c.evaluatesMembers(&m.Metadata)
+	}
 	return c
 }
 
 // members says of every anchor of a family whose it is.
 func (c *Contract) members() {
-	if c.Family == nil {
-		return
-	}
 	type place struct {
 		member int
 		counts bool

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/popefgen/popefgen/popef"
 )
@@ -9,24 +10,58 @@ import (
 // headerTraining is the first line of the canonical text of a training model.
 const headerTraining = "popefgen contract 6"
 
-// evaluateName is the name of the program that computes what a step does without changing a weight.
+// headerTrainingFamily is that of a training model of several sizes.
+const headerTrainingFamily = "popefgen contract 7"
+
+// evaluateName is the name of the program that computes what a step does without changing a weight. Of a family it is followed by a space and the
+// sizes.
 const evaluateName = "Evaluate"
+
+// evaluating returns the programs that evaluate, of whose names is says which they are.
+func evaluating(meta *popef.Metadata, is func(name string) bool) (out []uint32) {
+	flow := slices.Concat(meta.ProgramFlow.Load, meta.ProgramFlow.Main, meta.ProgramFlow.Save)
+	for _, p := range meta.Programs {
+		if is(p.Name) && !slices.Contains(flow, p.Index) {
+			out = append(out, p.Index)
+		}
+	}
+	return out
+}
 
 // evaluates returns the index of the program that evaluates, 0 if there is none: load programs have that.
 func evaluates(meta *popef.Metadata) uint32 {
-	flow := slices.Concat(meta.ProgramFlow.Load, meta.ProgramFlow.Main, meta.ProgramFlow.Save)
-	for _, p := range meta.Programs {
-		if p.Name == evaluateName && !slices.Contains(flow, p.Index) {
-			return p.Index
-		}
+	if all := evaluating(meta, func(name string) bool { return name == evaluateName }); len(all) > 0 {
+		return all[0]
 	}
 	return 0
 }
 
+// evaluatesMembers finds the programs that evaluate in the sizes of a family's members: those that move the outputs of each.
+func (c *Contract) evaluatesMembers(meta *popef.Metadata) {
+	all := evaluating(meta, func(name string) bool { return name == evaluateName || strings.HasPrefix(name, evaluateName+" ") })
+	c.Evaluates = make([]uint32, len(c.Family.Members))
+	for i := range c.Family.Tensors {
+		t := &c.Family.Tensors[i]
+		for m, at := range t.Anchors {
+			for _, p := range meta.Anchors[at].Programs {
+				if t.Type == popef.Output && slices.Contains(all, p) {
+					c.Evaluates[m] = p
+				}
+			}
+		}
+	}
+	if slices.Contains(c.Evaluates, 0) {
+		c.Evaluates = nil
+		c.Evaluate = 0
+		return
+	}
+	c.Evaluate = c.Evaluates[0]
+}
+
 // training says of fields what a package of a training model makes of them. A model trains if callers may set values of an optimizer, or
-// if it was not compiled for inference, runs one main program, and saves weights under the names by which it loads them.
+// if it was not compiled for inference, runs one main program or is a family in which data decides no size, and saves weights under the names by which it loads them.
 func (c *Contract) training(out *Callers) {
-	if c.Family != nil || c.Branches != nil || len(c.Flow.Main) != 1 {
+	if c.Branches != nil || c.Family == nil && len(c.Flow.Main) != 1 || slices.ContainsFunc(c.Anchors, func(a Anchor) bool { return a.Counts }) {
 		return
 	}
 	loaded := map[string]*Anchor{}
@@ -47,6 +82,9 @@ func (c *Contract) training(out *Callers) {
 		out.Trains = out.Trains || f.Group == OptimizerValues || f.Weight && !c.Inference
 	}
 	if out.Trains {
+		for i := range out.Dims { // a step would learn of what a request is filled up with
+			out.Dims[i].Rows, out.Dims[i].Pads = false, nil
+		}
 		return
 	}
 	for i := range out.Fields {

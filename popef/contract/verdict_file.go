@@ -111,7 +111,7 @@ func (p Published) FileText() string {
 func IsFile(data []byte) bool {
 	line, _, _ := strings.Cut(string(data[:min(len(data), len(header)+2)]), "\n")
 	line = strings.TrimSuffix(line, "\r")
-	return line == header || line == headerFamily || line == headerBranches || line == headerUneven || line == headerTraining || line == header1
+	return line == header || line == headerFamily || line == headerBranches || line == headerUneven || line == headerTraining || line == headerTrainingFamily || line == header1
 }
 
 // ParseFile reads the content of a contract.txt. Line ends may be those of

@@ -65,9 +65,18 @@ func (f *Family) begin(ctx context.Context, spec *Spec, found *agreement, o *ses
 	if of == nil || spec.Iterations != 1 {
 		return fmt.Errorf("package %s: %w: the model has one size, or %d device iterations", spec.Package, rt.ErrGenerated, spec.Iterations)
 	}
+	if spec.Trains { // a step would learn of what a request is filled up with
+		exact := *of
+		exact.Dims = slices.Clone(of.Dims)
+		for d := range exact.Dims {
+			exact.Dims[d].Rows, exact.Dims[d].Pads = false, nil
+		}
+		of = &exact
+	}
 	if f.fit, f.counters, err = fit(spec, of); err != nil {
 		return err
 	}
+	f.fit.trains = spec.Trains
 	found.family, o.Members = f, true
 	f.room = budget.From(ctx).Part(0)
 	meta := &f.model.Metadata
@@ -100,15 +109,19 @@ func (f *Family) begin(ctx context.Context, spec *Spec, found *agreement, o *ses
 // align returns n, rounded up to where a tensor may begin.
 func align(n int) int { return (n + 63) &^ 63 }
 
-// handles returns the streams of an anchor of the specification, each once.
-func (f *Family) handles(a *AnchorSpec) []string {
+// streamsOf returns the streams of a run input or output of the specification by member.
+func (f *Family) streamsOf(a *AnchorSpec) []string {
 	typ := popef.Input
 	if a.Role == RunOutput {
 		typ = popef.Output
 	}
-	at := slices.IndexFunc(f.fit.family.Tensors, func(t family.Tensor) bool { return t.Name == a.Name && t.Type == typ })
+	return f.streams[slices.IndexFunc(f.fit.family.Tensors, func(t family.Tensor) bool { return t.Name == a.Name && t.Type == typ })]
+}
+
+// handles returns the streams of an anchor of the specification, each once.
+func (f *Family) handles(a *AnchorSpec) []string {
 	var out []string
-	for _, h := range f.streams[at] {
+	for _, h := range f.streamsOf(a) {
 		if !slices.Contains(out, h) {
 			out = append(out, h)
 		}
@@ -216,6 +229,9 @@ func (f *Family) Run(ctx context.Context, replica int, views []View) error {
 	if a.exact && !f.fit.counted {
 		r := f.replicas[i]
 		f.place(r, views, a.member)
+		if f.training != nil {
+			return f.Step(ctx, i)
+		}
 		return f.Main(ctx, i)
 	}
 	return f.visit(ctx, f.replicas[i], views, &a)
@@ -275,6 +291,9 @@ func (f *Family) compute(ctx context.Context, r *replica, views []View, a *ask) 
 	for i, w := range r.members.count[a.member] {
 		w.Over(r.members.counts[i][:])
 	}
+	if f.training != nil { // exact, and nothing is counted
+		return f.training.step(ctx, r)
+	}
 	if err := r.session.Request(ctx); err != nil {
 		return err
 	}
@@ -293,7 +312,7 @@ func (f *Family) compute(ctx context.Context, r *replica, views []View, a *ask) 
 func (f *Family) place(r *replica, views []View, member int) {
 	r.choose(f, member)
 	for i, w := range r.run {
-		if w != nil {
+		if w != nil && views[i].data != nil {
 			t := &f.fit.tensors[i]
 			w.Over(views[i].bytes(t.length[member], t.elem))
 		}

@@ -27,6 +27,7 @@ type fitting struct {
 	derived bool // an open input is not plain
 	results []result
 	counted bool // data decides a size
+	trains  bool
 }
 
 // ask is a request that fits: who computes it.
@@ -360,6 +361,9 @@ func (t *fitting) prepare(views []View, a *ask) {
 	for i := range t.results {
 		r := &t.results[i]
 		out, v := &t.tensors[r.tensor], &views[r.tensor]
+		if v.sizes == nil { // of an evaluation that does not compute it
+			continue
+		}
 		n := out.fixed
 		for k := range r.fields {
 			f := &r.fields[k]
@@ -432,6 +436,8 @@ func (t *fitting) refuse(views []View, a *ask) error {
 			return t.sizeError(last.tensor, last.field, n, dim, all, fmt.Sprintf("%s: give at most %d elements at a time, or compile the model with --dim %s=…,%d", has, most, dim, n))
 		case n < least && padded && !slices.Contains(all, n) || n < 1 && !slices.Contains(all, n):
 			return t.sizeError(last.tensor, last.field, n, dim, all, fmt.Sprintf("%s: give at least %d", has, least))
+		case t.trains && !slices.Contains(all, n):
+			return t.sizeError(last.tensor, last.field, n, dim, all, fmt.Sprintf("%s, and a step would learn of what it is filled up with: give one of these, or compile the model with --dim %s=…,%d", has, dim, n))
 		case !padded && !slices.Contains(all, n):
 			return t.sizeError(last.tensor, last.field, n, dim, all, fmt.Sprintf("%s, and what is smaller would change the results if it were padded: give one of these, "+
 				"or compile the model with --dim %s=…,%d or with --pad %s=INPUT:VALUE", has, dim, n, dim))

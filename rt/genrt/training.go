@@ -23,8 +23,8 @@ import (
 
 // training is what a core of a model that trains has besides.
 type training struct {
-	evaluate []int // the program, if there is one
-	optimize []int // the programs that load values of the optimizer
+	evaluate [][]int // the program, if there is one; of a family by member
+	optimize []int   // the programs that load values of the optimizer
 	values   []value
 	losses   []loss // scalars that a step returns; nil if nobody looks at them
 	steps    atomic.Uint64
@@ -45,7 +45,7 @@ type value struct {
 type loss struct {
 	name string
 	info popef.TensorInfo
-	at   *hostmem.Span
+	at   int                    // among the run inputs and outputs of the replica
 	read func(b []byte) float64 // an element
 }
 
@@ -117,27 +117,36 @@ func (c *Core) trains(spec *Spec, found *agreement, o *session.Options) error {
 	if err := t.checkOptimize(s); err != nil {
 		return err
 	}
+	evaluates := found.contract.Evaluates
+	if found.family == nil && found.contract.Evaluate > 0 {
+		evaluates = []uint32{found.contract.Evaluate}
+	}
+	t.evaluate = make([][]int, len(evaluates))
 	at := 0
 	for i := range spec.Anchors {
 		a := &spec.Anchors[i]
 		if a.Role != RunInput && a.Role != RunOutput {
 			continue
 		}
-		w := r.run[at]
-		at++
-		stream := s.IndexOf(found.handles[i])
 		info := found.contract.Anchor(found.handles[i]).Info
 		if a.Role == RunOutput && o.FiniteLoss && len(info.Shape) == 0 {
-			if read := number(info.DataType, s.Infos[stream].Type); read != nil {
-				t.losses = append(t.losses, loss{a.Name, info, w, read})
+			if read := number(info.DataType, s.Infos[s.IndexOf(found.handles[i])].Type); read != nil {
+				t.losses = append(t.losses, loss{a.Name, info, at, read})
 			}
 		}
-		if err := t.checkEvaluated(spec, a, s, stream, int(found.contract.Evaluate)); err != nil {
-			return err
+		at++
+		handles := found.handles[i : i+1]
+		if found.family != nil {
+			handles = found.family.streamsOf(a)
+		}
+		for m, program := range evaluates {
+			if err := t.checkEvaluated(spec, a, s, s.IndexOf(handles[m]), int(program), m); err != nil {
+				return err
+			}
 		}
 	}
-	if t.evaluate != nil {
-		if err := s.Check(t.evaluate); err != nil {
+	for _, programs := range t.evaluate {
+		if err := s.Check(programs); err != nil {
 			return s.Errorf("open", err)
 		}
 	}
@@ -158,11 +167,11 @@ func (t *training) checkOptimize(s *session.Session) error {
 }
 
 // checkEvaluated wants the program that evaluates to move as many transfers of a run input or output as a step does, in whose memory they are.
-func (t *training) checkEvaluated(spec *Spec, a *AnchorSpec, s *session.Session, stream, program int) error {
+func (t *training) checkEvaluated(spec *Spec, a *AnchorSpec, s *session.Session, stream, program, member int) error {
 	info := &s.Infos[stream]
 	k := slices.Index(info.Programs, program)
 	switch {
-	case program == 0 || k < 0 && !a.Evaluated:
+	case k < 0 && !a.Evaluated:
 		return nil
 	case k < 0:
 		return s.Errorf("open", fmt.Errorf("anchor %q: %w: program %d, which evaluates, does not move it", a.Name, contract.ErrTransfers, program))
@@ -170,8 +179,8 @@ func (t *training) checkEvaluated(spec *Spec, a *AnchorSpec, s *session.Session,
 	if n := spec.transfers(a); k < len(info.Transfers) && info.Transfers[k] != int64(n) {
 		return s.Errorf("open", fmt.Errorf("anchor %q: %w: program %d, which evaluates, moves it %d times, and a step %d times", a.Name, contract.ErrTransfers, program, info.Transfers[k], n))
 	}
-	if a.Evaluated && t.evaluate == nil {
-		t.evaluate = []int{program}
+	if a.Evaluated {
+		t.evaluate[member] = []int{program}
 	}
 	return nil
 }
@@ -188,7 +197,7 @@ func (t *training) step(ctx context.Context, r *replica) error {
 	}
 	t.steps.Add(1)
 	for i := range t.losses {
-		if err := t.losses[i].check(); err != nil {
+		if err := t.losses[i].check(r.run[t.losses[i].at].At.Block); err != nil {
 			return r.session.Errorf("step", err)
 		}
 	}
@@ -216,12 +225,12 @@ func number(t popef.DataType, element string) func(b []byte) float64 {
 }
 
 // check looks at what a step returned.
-func (l *loss) check() error {
+func (l *loss) check(block []byte) error {
 	size := l.info.DataType.Size()
-	for i := 0; (i+1)*size <= len(l.at.At.Block); i++ {
-		if v := l.read(l.at.At.Block[i*size:]); math.IsNaN(v) || math.IsInf(v, 0) {
+	for i := 0; (i+1)*size <= len(block); i++ {
+		if v := l.read(block[i*size:]); math.IsNaN(v) || math.IsInf(v, 0) {
 			return fmt.Errorf("output %q: %w: transfer %d of %d is %v: the weights were updated with its gradient; open the model with the last checkpoint (rt.WithCheckpoint) and a lower learning rate",
-				l.name, rt.ErrNotFinite, i+1, len(l.at.At.Block)/size, v)
+				l.name, rt.ErrNotFinite, i+1, len(block)/size, v)
 		}
 	}
 	return nil
@@ -238,7 +247,24 @@ func (c *Core) Step(ctx context.Context, replica int) error {
 func (c *Core) Evaluate(ctx context.Context, replica int) error {
 	r := c.replicas[replica]
 	defer r.endEvaluate()
-	return r.session.RunProgram(ctx, "evaluate", c.training.evaluate)
+	return r.session.RunProgram(ctx, "evaluate", c.training.evaluate[0])
+}
+
+// Evaluate runs the program that computes what a step of a request's size does without changing a weight, as [Family.Run] runs the main
+// program. Views of outputs that it does not compute are zero.
+func (f *Family) Evaluate(ctx context.Context, views []View) error {
+	var a ask
+	if err := f.fits(views, &a); err != nil {
+		return f.errorf("evaluate", err)
+	}
+	i, err := f.Begin(ctx, rt.LeastBusy)
+	if err != nil {
+		return err
+	}
+	r := f.replicas[i]
+	defer r.endEvaluate()
+	f.place(r, views, a.member)
+	return r.session.RunProgram(ctx, "evaluate", f.training.evaluate[a.member])
 }
 
 func (r *replica) endEvaluate() {
