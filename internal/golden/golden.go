@@ -41,7 +41,7 @@ type Model struct {
 	Load             []uint32          `yaml:"load"`
 	Main             []uint32          `yaml:"main"`
 	Save             []uint32          `yaml:"save"`
-	Evaluate         uint32            `yaml:"evaluate"` // program in no flow that computes as a main program does; 0 if there is none
+	Evaluate         []uint32          `yaml:"evaluate"` // programs in no flow that compute as a main program does
 	Programs         map[uint32]string `yaml:"programs"`
 
 	Anchors []Anchor `yaml:"anchors"`

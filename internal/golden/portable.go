@@ -45,11 +45,7 @@ func (m *Model) portable(meta *popef.Metadata) (*graph.Executable, error) {
 		}
 		b.AddProgram(int(p), m.Programs[p], steps...)
 	}
-	runs := flow.Main
-	if m.Evaluate > 0 {
-		runs = append(slices.Clone(runs), m.Evaluate)
-	}
-	for _, p := range runs {
+	for _, p := range slices.Concat(flow.Main, m.Evaluate) {
 		steps, last, err := m.mainProgram(b, meta, p, state)
 		if err != nil {
 			return nil, fmt.Errorf("program %d: %w", p, err)
