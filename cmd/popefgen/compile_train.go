@@ -20,6 +20,7 @@ import (
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/internal/printable"
+	"github.com/popefgen/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/export"
 	"github.com/popefgen/popefgen/ipu/graph/autodiff"
@@ -243,9 +244,14 @@ func summariseTraining(ctx context.Context, w io.Writer, r *train.Result, path s
 			return err
 		}
 	}
-	t := table.New("", "ANCHOR", "TYPE", "SHAPE", "BYTES", "HANDLE")
-	for _, a := range r.Metadata.Anchors {
-		what := ""
+	head := []string{"", "ANCHOR", "TYPE", "SHAPE", "BYTES", "HANDLE"}
+	if r.Family != nil {
+		head = []string{"", "ANCHOR", "TYPE", "SHAPE", "HANDLES"}
+	}
+	t := table.New(head...)
+	for i := range r.Metadata.Anchors {
+		a := &r.Metadata.Anchors[i]
+		what, shape := "", table.Shape(a.Info.Shape)
 		switch a.Programs[0] {
 		case compile.MainProgram:
 			what = direction(a.Type)
@@ -254,11 +260,19 @@ func summariseTraining(ctx context.Context, w io.Writer, r *train.Result, path s
 		default:
 			continue
 		}
-		size, err := a.Info.SizeInBytes()
-		if err != nil {
-			return err
+		if r.Family == nil {
+			size, err := a.Info.SizeInBytes()
+			if err != nil {
+				return err
+			}
+			t.Row(what, a.Name, a.Info.DataType, shape, size, a.Handle)
+			continue
 		}
-		t.Row(what, a.Name, a.Info.DataType, table.Shape(a.Info.Shape), size, a.Handle)
+		handle := a.Handle
+		if x := r.Family.Tensor(a.Name, a.Type); x != nil && a.Programs[0] == compile.MainProgram {
+			shape, handle = sizes.ShapeText(r.Family, x), handle+" …"
+		}
+		t.Row(what, a.Name, a.Info.DataType, shape, handle)
 	}
 	return t.Print(w)
 }

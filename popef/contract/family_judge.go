@@ -151,8 +151,11 @@ func (j *judge) sizes() {
 	kept := make([]bool, len(j.new.Members))
 	for i, at := range j.members {
 		if at < 0 {
-			r := ruling{Breaking, false, fmt.Sprintf("callers that use %s do not build, and requests of this size are padded to a larger one or refused", j.old.constant(i)),
-				instead}
+			then := "requests of this size are padded to a larger one or refused"
+			if j.old.Trains {
+				then = "steps of this size are refused"
+			}
+			r := ruling{Breaking, false, fmt.Sprintf("callers that use %s do not build, and %s", j.old.constant(i), then), instead}
 			j.found = append(j.found, Finding{Kind: KindMemberRemoved, Verdict: r.verdict, Opens: r.opens, What: j.old.size(i), Old: "there", Why: r.why, Do: r.do})
 			continue
 		}
@@ -165,10 +168,14 @@ func (j *judge) sizes() {
 			j.add(KindMemberName, ruling{Breaking, true, "the same size is another constant in Go", adapt}, j.old.size(i), "", j.old.SizeNames[i], j.new.SizeNames[at])
 		}
 	}
+	may := "what fits into it better than into a larger size runs in it"
+	if j.new.Trains {
+		may = "steps may have this size too"
+	}
 	for at := range j.new.Members {
 		if !kept[at] {
 			j.found = append(j.found, Finding{Kind: KindMemberAdded, Verdict: Compatible, Opens: true, What: j.new.size(at), New: "there",
-				Why: "callers may ignore it: what fits into it better than into a larger size runs in it", Do: again + " to name it"})
+				Why: "callers may ignore it: " + may, Do: again + " to name it"})
 		}
 	}
 	for d := range j.old.Dims {

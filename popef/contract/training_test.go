@@ -86,6 +86,63 @@ func TestTrainingText(t *testing.T) {
 	require.ErrorIs(t, err, contract.ErrText)
 }
 
+const trainedSizesText = `popefgen contract 7
+iterations 1
+dims batch
+input "x" F32 [batch 2]
+output "loss" F32 [] evaluate
+output "y" F32 [batch]
+save "w" F32 [2] weight
+save "Accl___w" F32 [2] state
+optimizer "learningRate___default___FLOAT" F32 []
+member 2
+member 4
+`
+
+// TestTrainingSizesText: the text of a family that trains says what both say, and nothing else is read.
+func TestTrainingSizesText(t *testing.T) {
+	c, err := contract.Parse(trainedSizesText)
+	require.NoError(t, err)
+	require.True(t, c.Trains)
+	require.True(t, c.Family())
+	require.Equal(t, "", cmp.Diff(trainedSizesText, c.Text()))
+	file := contract.Published{Callers: c}.FileText()
+	require.True(t, contract.IsFile([]byte(file)))
+	back, err := contract.ParseFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "", cmp.Diff(c, back.Callers))
+	for _, bad := range []struct{ old, new string }{
+		{"contract 7", "contract 3"},
+		{"contract 7", "contract 6"},
+		{"dims batch\n", ""},
+		{" evaluate", " transfers 2 evaluate"},
+		{`save "w" F32 [2] weight`, `save "w" F32 [2] evaluate`},
+		{" evaluate", " state"},
+		{"member 2\nmember 4\n", ""},
+	} {
+		_, err := contract.Parse(strings.Replace(trainedSizesText, bad.old, bad.new, 1))
+		require.ErrorIs(t, err, contract.ErrText, bad.new)
+	}
+	neither := strings.NewReplacer(" weight", "", " state", "", "optimizer \"learningRate___default___FLOAT\" F32 []\n", "").Replace(trainedSizesText)
+	_, err = contract.Parse(neither)
+	require.ErrorIs(t, err, contract.ErrText)
+
+	parse := func(text string) contract.Published {
+		of, err := contract.Parse(text)
+		require.NoError(t, err)
+		return contract.Published{Callers: of}
+	}
+	more := strings.Replace(trainedSizesText, "member 4\n", "member 4\nmember 8\n", 1)
+	found := contract.Judge(parse(trainedSizesText), parse(more))
+	require.True(t, contract.Opens(found), "%v", found)
+	require.Equal(t, c.Hash(), parse(more).Hash())
+	found = contract.Judge(parse(more), parse(trainedSizesText))
+	require.False(t, contract.Opens(found), "%v", found)
+	infers := strings.NewReplacer("contract 7", "contract 3", " weight", "", " state", "", " evaluate", "", "optimizer \"learningRate___default___FLOAT\" F32 []\n", "").Replace(trainedSizesText)
+	found = contract.Judge(parse(trainedSizesText), parse(infers))
+	require.True(t, slices.ContainsFunc(found, func(f contract.Finding) bool { return f.Kind == contract.KindTraining && f.Verdict == contract.Breaking }), "%v", found)
+}
+
 // TestTrainingVerdicts judges what callers of Step, Evaluate, SetOptimizer and Weights see.
 func TestTrainingVerdicts(t *testing.T) {
 	decay := "optimizer \"weightDecay___default___FLOAT\" F32 []\n"
