@@ -10,9 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/export"
+	"github.com/popefgen/popefgen/ipu/graph/autodiff"
 	"github.com/popefgen/popefgen/ipu/graph/optim"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
+	"github.com/popefgen/popefgen/onnx/internal/onnxtest"
 	"github.com/popefgen/popefgen/onnx/train"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -148,20 +151,121 @@ func batches(all ...int64) (out []compile.Sizes) {
 	return out
 }
 
-// TestFamilyNetworks trains the networks of TestNetworks in three sizes at once.
+// TestFamilyNetworks trains the networks of TestNetworks whose dimensions can be open in three sizes at once: of a batch, and of what is no batch.
 func TestFamilyNetworks(t *testing.T) {
-	for name, loss := range map[string]string{"batchnorm": "", "depthwise": "", "maxpool": "", "mlp": "", "residual": ""} {
-		t.Run(name, func(t *testing.T) {
-			m, err := onnx.ReadFile("testdata/networks/" + name + ".onnx")
+	for _, c := range []struct {
+		name, loss string
+		axis       int // of the input, that is open
+		change     func(o *train.Options)
+	}{
+		{name: "mlp", change: func(o *train.Options) { o.Recompute, o.Freeze = autodiff.RecomputeStandard, []string{"0.*"} }},
+		{name: "maxpool", change: func(o *train.Options) { o.AutomaticScaling = true }},
+		{name: "batchnorm", loss: "mse", change: func(o *train.Options) { o.Training = &onnx.Training{BatchStatistics: true} }},
+		{name: "depthwise", change: func(o *train.Options) { o.Clips = []optim.Clip{{MaxNorm: 0.5}} }},
+		{name: "residual", change: func(o *train.Options) { o.Returns = map[string]train.Return{"loss": {Type: export.Final}} }},
+		{name: "gru", loss: "mse"},
+		{name: "embedding", axis: 1},
+		{name: "lstm", loss: "mse"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, err := onnx.ReadFile("testdata/networks/" + c.name + ".onnx")
 			require.NoError(t, err)
-			for i := range m.Graph.Inputs {
-				m.Graph.Inputs[i].Dims[0] = onnx.Dim{Symbol: "batch"}
+			m.Graph.Inputs[0].Dims[c.axis] = onnx.Dim{Symbol: "n"}
+			o := train.Options{Loss: train.Loss{Kind: c.loss}, Optimizer: optim.NewAdam()}
+			if c.change != nil {
+				c.change(&o)
 			}
-			o := train.Options{Loss: train.Loss{Kind: loss}, Optimizer: optim.NewAdam()}
-			if name == "batchnorm" {
-				o.Training = &onnx.Training{BatchStatistics: true}
-			}
-			mixed(t, m, o, batches(2, 8, 3))
+			mixed(t, m, o, []compile.Sizes{{Dims: map[string]int64{"n": 2}}, {Dims: map[string]int64{"n": 7}}, {Dims: map[string]int64{"n": 3}}})
 		})
 	}
+}
+
+// droppingOut is y = Dropout(x·w)·v.
+func droppingOut() *onnx.Model {
+	return onnxtest.Model(13, &onnx.Graph{
+		Initializers: []*onnx.Tensor{onnxtest.Named(ramp(-0.5, 0.2, 3, 8), "w"), onnxtest.Named(ramp(0.4, -0.15, 8, 2), "v"), onnxtest.Named(onnxtest.F32s(nil, 0.5), "ratio")},
+		Inputs:       []onnx.ValueInfo{onnxtest.Info("x", onnx.Float, "batch", "seq", 3)},
+		Nodes: []*onnx.Node{
+			onnxtest.Node("MatMul", onnxtest.Names("x", "w"), onnxtest.Names("h")),
+			onnxtest.Node("Dropout", onnxtest.Names("h", "ratio"), onnxtest.Names("d")),
+			onnxtest.Node("MatMul", onnxtest.Names("d", "v"), onnxtest.Names("y")),
+		},
+		Outputs: onnxtest.Outputs("y"),
+	})
+}
+
+// TestFamilyRandom draws random numbers in two open dimensions: all members count their steps together, as one model of one size does.
+func TestFamilyRandom(t *testing.T) {
+	var members []compile.Sizes
+	for _, s := range [][2]int64{{1, 4}, {3, 4}, {3, 2}} {
+		members = append(members, compile.Sizes{Dims: map[string]int64{"batch": s[0], "seq": s[1]}})
+	}
+	o := train.Options{Options: onnx.Options{Training: &onnx.Training{Dropout: true}, Seed: 5}, Loss: train.Loss{Kind: "mse"}, Optimizer: ofP(1).Optimizer}
+	mixed(t, droppingOut(), o, members)
+	o.Members = members
+	r := compiled(t, droppingOut(), o)
+	require.Equal(t, []uint32{0, 1, 2, 4}, r.Metadata.ProgramFlow.Load)
+	require.Equal(t, []uint32{5, 10, 12}, r.Metadata.ProgramFlow.Main)
+	m, err := r.Load(context.Background(), "sizes")
+	require.NoError(t, err)
+	c := contract.Of(m)
+	require.NoError(t, c.Refused)
+	require.Equal(t, []uint32{9, 11, 13}, c.Evaluates)
+	require.Equal(t, uint32(9), c.Evaluate)
+	require.Contains(t, c.Callers().Text(), "input \"labels\" F32 [batch seq 2]\n")
+	again := compiled(t, droppingOut(), o)
+	a, err := r.Bytes()
+	require.NoError(t, err)
+	b, err := again.Bytes()
+	require.NoError(t, err)
+	require.Equal(t, a, b, "the same file, whichever member is compiled first")
+}
+
+// TestFamilyRefused: what several sizes can't do is refused, with what to do.
+func TestFamilyRefused(t *testing.T) {
+	o := ofP(0)
+	for _, c := range []struct {
+		change func(o *train.Options)
+		model  *onnx.Model
+		want   string
+	}{
+		{func(o *train.Options) { o.Iterations = 2 }, mlp(), "2 batches a step, and several sizes: a step of a model of several sizes is one batch of one size; leave out --iterations, or give one size"},
+		{func(o *train.Options) { o.Accumulation = 2 }, mlp(), "leave out --accumulate"},
+		{func(o *train.Options) { o.Replicas = 2 }, mlp(), "leave out --replicas"},
+		{func(o *train.Options) { o.Members = batches(4, 4) }, mlp(), "two members have the same sizes"},
+		{func(o *train.Options) { o.Freeze = []string{"nothing"} }, mlp(), "no weight matches"},
+		{func(o *train.Options) { o.Loss.Output, o.Freeze = "", nil }, bySize(), `"small", F32 [3 2], of the member batch=2 is "large", F32 [3 2], in the member batch=4: members share what they learn; compile these sizes as models of their own`},
+	} {
+		own := o
+		own.Members = batches(2, 4)
+		c.change(&own)
+		_, err := train.Compile(context.Background(), c.model, own)
+		require.ErrorContains(t, err, c.want)
+	}
+	one := o
+	one.Members = batches(4)
+	want := ofP(4)
+	a, err := compiled(t, mlp(), one).Bytes()
+	require.NoError(t, err)
+	b, err := compiled(t, mlp(), want).Bytes()
+	require.NoError(t, err)
+	require.Equal(t, b, a, "one member is a model of one size")
+}
+
+// bySize has weights for a batch of less than 3, and others for larger ones.
+func bySize() *onnx.Model {
+	branch := func(of string) *onnx.Graph {
+		return &onnx.Graph{Name: of, Nodes: []*onnx.Node{onnxtest.Node("MatMul", onnxtest.Names("x", of), onnxtest.Names("y"+of))}, Outputs: onnxtest.Outputs("y" + of)}
+	}
+	return onnxtest.Model(13, &onnx.Graph{
+		Initializers: []*onnx.Tensor{onnxtest.Named(ramp(-0.5, 0.2, 3, 2), "small"), onnxtest.Named(ramp(0.5, 0.2, 3, 2), "large"), onnxtest.Named(onnxtest.I64s(onnxtest.Dims(), 3), "three"), onnxtest.Named(onnxtest.I64s(onnxtest.Dims(), 0), "zero")},
+		Inputs:       []onnx.ValueInfo{onnxtest.Info("x", onnx.Float, "batch", 3)},
+		Nodes: []*onnx.Node{
+			onnxtest.Node("Shape", onnxtest.Names("x"), onnxtest.Names("shape")),
+			onnxtest.Node("Gather", onnxtest.Names("shape", "zero"), onnxtest.Names("n")),
+			onnxtest.Node("Less", onnxtest.Names("n", "three"), onnxtest.Names("few")),
+			onnxtest.Node("If", onnxtest.Names("few"), onnxtest.Names("y"), onnxtest.AGraph("then_branch", branch("small")), onnxtest.AGraph("else_branch", branch("large"))),
+		},
+		Outputs: onnxtest.Outputs("y"),
+	})
 }
