@@ -140,7 +140,9 @@ func TestTrainingSizesText(t *testing.T) {
 	require.False(t, contract.Opens(found), "%v", found)
 	infers := strings.NewReplacer("contract 7", "contract 3", " weight", "", " state", "", " evaluate", "", "optimizer \"learningRate___default___FLOAT\" F32 []\n", "").Replace(trainedSizesText)
 	found = contract.Judge(parse(trainedSizesText), parse(infers))
-	require.True(t, slices.ContainsFunc(found, func(f contract.Finding) bool { return f.Kind == contract.KindTraining && f.Verdict == contract.Breaking }), "%v", found)
+	require.True(t, slices.ContainsFunc(found, func(f contract.Finding) bool {
+		return f.Kind == contract.KindTraining && f.Verdict == contract.Breaking
+	}), "%v", found)
 }
 
 // TestTrainingVerdicts judges what callers of Step, Evaluate, SetOptimizer and Weights see.
