@@ -23,7 +23,7 @@ type Options struct {
 
 	AccumulationFactor int // micro-batches of a batch, for a training session; 0 is 1
 	ReplicationFactor  int // 0 is 1
-	// VariableWeights lets WriteWeights and ResetHostWeights change the weights of an inference session (PopART's constantWeights = false).
+	// VariableWeights lets WriteWeights change the weights of an inference session (PopART's constantWeights = false).
 	VariableWeights bool
 	// SumReduction adds the gradients of the micro-batches of a batch up (PopART's ReductionType::Sum); else their mean is taken.
 	SumReduction bool
@@ -35,7 +35,7 @@ type Options struct {
 	ClipNorms []optim.Clip
 	// Frozen are patterns of weights that are not trained.
 	Frozen []string
-	// Seed is the seed of random numbers until SetRandomSeed.
+	// Seed is the seed of random numbers, of dropout and of operators that draw them, for the whole of the session.
 	Seed uint64
 }
 
