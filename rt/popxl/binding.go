@@ -3,6 +3,7 @@ package popxl
 import (
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/rt/internal/view"
@@ -10,12 +11,13 @@ import (
 
 // Binding is a slice of the caller's for a stream or a variable of a [Session], which reads or writes it in one call. Elements lie row-major.
 type Binding struct {
-	ir    *Ir
-	name  string
-	kind  bindingKind
-	shape []int64 // of a tensor; belongs to the Ir
-	size  int     // of an element, in bytes
-	data  []byte
+	ir   *Ir
+	name string
+	kind bindingKind
+	at   int // place among the Ir's inputs, outputs or variables
+	id   graph.TensorID
+	size int // of an element, in bytes
+	data []byte
 }
 
 type bindingKind uint8
@@ -30,18 +32,18 @@ const (
 var bindingKinds = [...]string{"binding", "input", "output", "variable", "variable"}
 
 // bind returns the binding of a tensor, which is none if there is no tensor.
-func bind[T Element](t Tensor[T], name string, kind bindingKind, data []T) Binding {
+func bind[T Element](t Tensor[T], name string, kind bindingKind, at int, data []T) Binding {
 	if !t.Valid() {
 		return Binding{name: name}
 	}
-	return Binding{t.ir, name, kind, t.ir.b.Type(t.id).Shape, TypeOf[T]().Size(), view.SamplesOf(data).Data}
+	return Binding{t.ir, name, kind, at, t.id, int(unsafe.Sizeof(*new(T))), view.SamplesOf(data).Data}
 }
 
 // Feed returns what gives data to the input in a run: the elements of one tensor, or of one for each iteration, back to back.
-func (in Input[T]) Feed(data []T) Binding { return bind(in.t, in.name, feedInput, data) }
+func (in Input[T]) Feed(data []T) Binding { return bind(in.t, in.name, feedInput, in.at, data) }
 
 // Into returns what makes a run write the output's elements to data, whose length is that of [Output.Make].
-func (out Output[T]) Into(data []T) Binding { return bind(out.t, out.name, takeOutput, data) }
+func (out Output[T]) Into(data []T) Binding { return bind(out.t, out.name, takeOutput, out.at, data) }
 
 // Make returns a slice that has room for what a run returns: one tensor, or one for each iteration, back to back. It is nil if there is no output since a call failed.
 func (out Output[T]) Make() []T {
@@ -52,10 +54,10 @@ func (out Output[T]) Make() []T {
 }
 
 // Set returns what gives the variable a value in [Session.SetVariables].
-func (v Variable[T]) Set(data []T) Binding { return bind(v.t, v.name, setVariable, data) }
+func (v Variable[T]) Set(data []T) Binding { return bind(v.t, v.name, setVariable, v.at, data) }
 
 // Into returns what makes [Session.Variables] write the variable's elements to data.
-func (v Variable[T]) Into(data []T) Binding { return bind(v.t, v.name, getVariable, data) }
+func (v Variable[T]) Into(data []T) Binding { return bind(v.t, v.name, getVariable, v.at, data) }
 
 // size returns how many elements a shape has that has been checked.
 func size(shape []int64) int64 {
@@ -66,8 +68,8 @@ func size(shape []int64) int64 {
 	return n
 }
 
-// check refuses a binding that is not for a call of a session of ir, or has another number of elements than count tensors.
-func (b *Binding) check(ir *Ir, want bindingKind, count int64) error {
+// check refuses a binding that is not for a call of a session of ir, or whose slice has not as many bytes as that call moves, for count tensors.
+func (b *Binding) check(ir *Ir, want bindingKind, bytes int, count int64) error {
 	switch {
 	case b.ir == nil:
 		return fmt.Errorf("%q: the call that should have added it failed, or it is the zero value", b.name)
@@ -75,13 +77,12 @@ func (b *Binding) check(ir *Ir, want bindingKind, count int64) error {
 		return fmt.Errorf("%s %q is of another Ir than the session", bindingKinds[b.kind], b.name)
 	case b.kind != want:
 		return fmt.Errorf("%s %q: it is given to a call that %s", bindingKinds[b.kind], b.name, takes[want])
-	}
-	if n := size(b.shape) * count; int64(len(b.data)) != n*int64(b.size) {
-		shape := b.shape
+	case len(b.data) != bytes:
+		shape := ir.b.Type(b.id).Shape
 		if count > 1 {
 			shape = slices.Concat([]int64{count}, shape)
 		}
-		return fmt.Errorf("%s %q: %d elements, want the %d of shape %s", bindingKinds[b.kind], b.name, len(b.data)/b.size, n, graph.ShapeString(shape))
+		return fmt.Errorf("%s %q: %d elements, want the %d of shape %s", bindingKinds[b.kind], b.name, len(b.data)/b.size, bytes/b.size, graph.ShapeString(shape))
 	}
 	return nil
 }

@@ -28,15 +28,15 @@ type Session struct {
 	model *popef.Model
 	s     rt.Session
 
-	inputs, outputs map[string]*modelrt.Buffer // by name
-	evaluated       map[string]bool            // outputs that Evaluate computes
+	inputs, outputs [][]byte        // memory of the streams, in the Ir's order
+	evaluated       map[string]bool // outputs that Evaluate computes
 
 	mu       sync.Mutex
 	attached bool
-	loaded   bool // the load programs have run since it was attached
-	stale    bool // a run has changed variables since the host's copies were made
-	host     []hostCopy
-	places   map[string]int // of variables in host, by name
+	loaded   bool           // the load programs have run since it was attached
+	stale    bool           // a run has changed variables since the host's copies were made
+	host     []hostCopy     // of the variables first, in the Ir's order
+	numbered map[string]int // places in host of the optimizer's numbers, by name
 }
 
 // hostCopy is the host's copy of a variable, or of another tensor that the load programs set.
@@ -60,7 +60,7 @@ func NewSession(ctx context.Context, ir *Ir, opts ...modelrt.SessionOption) (_ *
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{ir: ir, model: model, places: map[string]int{}}
+	s := &Session{ir: ir, model: model, numbered: map[string]int{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -96,14 +96,14 @@ func NewSession(ctx context.Context, ir *Ir, opts ...modelrt.SessionOption) (_ *
 }
 
 // connect gives each of the streams that runs move memory of its own.
-func (s *Session) connect(ctx context.Context, names map[string]string, ports []export.Port, direction ipu.Direction) (map[string]*modelrt.Buffer, error) {
-	all := map[string]*modelrt.Buffer{}
+func (s *Session) connect(ctx context.Context, names map[string]string, ports []export.Port, direction ipu.Direction) ([][]byte, error) {
+	var all [][]byte
 	for _, p := range ports {
 		b, err := s.buffer(ctx, names, p.Name, direction, int(s.ir.iterations))
 		if err != nil {
 			return nil, err
 		}
-		all[p.Name] = b
+		all = append(all, b.Bytes())
 	}
 	return all, nil
 }
@@ -133,11 +133,10 @@ func (s *Session) connectVariables(ctx context.Context, names map[string]string)
 				return err
 			}
 		}
-		s.places[w.Name] = len(s.host)
 		s.host = append(s.host, c)
 	}
 	for _, w := range s.ir.fed {
-		s.places[w.Name] = len(s.host)
+		s.numbered[w.Name] = len(s.host)
 		s.host = append(s.host, hostCopy{name: w.Name, data: w.Value})
 	}
 	return nil
@@ -289,7 +288,7 @@ func (s *Session) begin(doing string, bindings []Binding) error {
 	}
 	for i := range bindings {
 		if b := &bindings[i]; b.kind == feedInput {
-			copy(s.inputs[b.name].Bytes(), b.data)
+			copy(s.inputs[b.at], b.data)
 		}
 	}
 	return nil
@@ -299,7 +298,7 @@ func (s *Session) begin(doing string, bindings []Binding) error {
 func (s *Session) take(bindings []Binding) {
 	for i := range bindings {
 		if b := &bindings[i]; b.kind == takeOutput {
-			copy(b.data, s.outputs[b.name].Bytes())
+			copy(b.data, s.outputs[b.at])
 		}
 	}
 }
@@ -309,15 +308,19 @@ func (s *Session) checkRun(bindings []Binding) error {
 	fed := 0
 	for i := range bindings {
 		b := &bindings[i]
-		want := feedInput
+		want, memory := feedInput, s.inputs
 		if b.kind == takeOutput {
-			want = takeOutput
+			want, memory = takeOutput, s.outputs
 		}
-		if err := b.check(s.ir, want, s.ir.iterations); err != nil {
+		bytes := 0
+		if b.ir == s.ir && b.kind == want {
+			bytes = len(memory[b.at])
+		}
+		if err := b.check(s.ir, want, bytes, s.ir.iterations); err != nil {
 			return err
 		}
 		for j := range i {
-			if bindings[j].kind == b.kind && bindings[j].name == b.name {
+			if bindings[j].kind == b.kind && bindings[j].at == b.at {
 				return fmt.Errorf("%s %q is given twice", bindingKinds[b.kind], b.name)
 			}
 		}
@@ -329,8 +332,8 @@ func (s *Session) checkRun(bindings []Binding) error {
 		return nil
 	}
 	var missing []string
-	for _, p := range s.ir.inputs {
-		if !slices.ContainsFunc(bindings, func(b Binding) bool { return b.kind == feedInput && b.name == p.Name }) {
+	for i, p := range s.ir.inputs {
+		if !slices.ContainsFunc(bindings, func(b Binding) bool { return b.kind == feedInput && b.at == i }) {
 			missing = append(missing, fmt.Sprintf("%q", p.Name))
 		}
 	}
@@ -352,7 +355,7 @@ func (s *Session) Variables(ctx context.Context, bindings ...Binding) error {
 		return err
 	}
 	for i := range bindings {
-		copy(bindings[i].data, s.host[s.places[bindings[i].name]].data)
+		copy(bindings[i].data, s.host[bindings[i].at].data)
 	}
 	return nil
 }
@@ -372,7 +375,7 @@ func (s *Session) SetVariables(ctx context.Context, bindings ...Binding) error {
 		return err
 	}
 	for i := range bindings {
-		s.host[s.places[bindings[i].name]].data = slices.Clone(bindings[i].data)
+		s.host[bindings[i].at].data = slices.Clone(bindings[i].data)
 	}
 	if !s.attached {
 		return nil
@@ -393,7 +396,7 @@ func (s *Session) SetOptimizer(ctx context.Context, o optim.Optimizer) error {
 		return err
 	}
 	for _, n := range numbers {
-		s.host[s.places[n.Name]].data = fill(graph.TensorType{DType: graph.F32}, n.Value)
+		s.host[s.numbered[n.Name]].data = fill(graph.TensorType{DType: graph.F32}, n.Value)
 	}
 	if !s.attached {
 		return nil
@@ -415,7 +418,11 @@ func (s *Session) numbers(o optim.Optimizer) ([]optim.Scalar, error) {
 
 func (s *Session) checkVariables(bindings []Binding, want bindingKind) error {
 	for i := range bindings {
-		if err := bindings[i].check(s.ir, want, 1); err != nil {
+		b, bytes := &bindings[i], 0
+		if b.ir == s.ir && b.kind == want {
+			bytes = len(s.host[b.at].data)
+		}
+		if err := b.check(s.ir, want, bytes, 1); err != nil {
 			return err
 		}
 	}

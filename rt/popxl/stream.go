@@ -11,12 +11,13 @@ import (
 type Input[T Element] struct {
 	name string
 	t    Tensor[T]
+	at   int // among the Ir's inputs
 }
 
 // NewInput adds an input. Without sizes it is a scalar.
 func NewInput[T Element](ir *Ir, name string, shape ...int64) Input[T] {
 	const call = "popxl.NewInput"
-	in := Input[T]{name, Tensor[T]{ir, graph.None}}
+	in := Input[T]{name, Tensor[T]{ir, graph.None}, 0}
 	if !ir.usable() {
 		return in
 	}
@@ -28,6 +29,7 @@ func NewInput[T Element](ir *Ir, name string, shape ...int64) Input[T] {
 		return in
 	}
 	in.t.id = ir.b.AddLocal(name, typed[T](shape))
+	in.at = len(ir.inputs)
 	ir.inputs = append(ir.inputs, export.Port{Name: name, Tensor: in.t.id})
 	return in
 }
@@ -42,12 +44,13 @@ func (in Input[T]) Load() Tensor[T] { return in.t }
 type Output[T Element] struct {
 	name string
 	t    Tensor[T]
+	at   int // among the Ir's outputs
 }
 
 // NewOutput adds an output that returns x; of a variable, its value at the end of the run.
 func NewOutput[T Element](name string, x Tensor[T]) Output[T] {
 	const call = "popxl.NewOutput"
-	out := Output[T]{name, x}
+	out := Output[T]{name, x, 0}
 	ir, ids, err := resolve([]Operand{x})
 	if err == nil && ids != nil && len(ir.nest) > 0 {
 		err = errNested
@@ -59,6 +62,7 @@ func NewOutput[T Element](name string, x Tensor[T]) Output[T] {
 		out.t.id = graph.None
 		return out
 	}
+	out.at = len(ir.outputs)
 	ir.outputs = append(ir.outputs, export.Port{Name: name, Tensor: x.id})
 	return out
 }

@@ -13,12 +13,13 @@ import (
 type Variable[T Element] struct {
 	name string
 	t    Tensor[T]
+	at   int // among the Ir's variables
 }
 
 // NewVariable adds a variable with that initial value, row-major, which is copied. Without sizes it is a scalar.
 func NewVariable[T Element](ir *Ir, name string, data []T, shape ...int64) Variable[T] {
 	const call = "popxl.NewVariable"
-	v := Variable[T]{name, Tensor[T]{ir, graph.None}}
+	v := Variable[T]{name, Tensor[T]{ir, graph.None}, 0}
 	if !ir.usable() {
 		return v
 	}
@@ -31,6 +32,7 @@ func NewVariable[T Element](ir *Ir, name string, data []T, shape ...int64) Varia
 		return v
 	}
 	v.t.id = ir.b.AddPersistent(name, typed[T](shape))
+	v.at = len(ir.weights)
 	ir.weights = append(ir.weights, export.Weight{Port: export.Port{Name: name, Tensor: v.t.id}, Value: value})
 	return v
 }
