@@ -52,7 +52,7 @@ lint: ## gofmt, go vet and staticcheck of every module; functions that nothing r
 	@tool="$$($(GO) tool -n staticcheck)"; for m in $(MODULES); do \
 	  echo "vet and staticcheck $$m"; $(GO) -C $$m vet ./... && (cd $$m && GOGC=400 "$$tool" ./...) || exit 1; done
 
-hostile: ## every command on files made to exhaust memory or time, in a process that is short of both (make test runs most of it too; with POPEFGEN_HOSTILE=all, as .ci/run sets, all)
+hostile: ## every command on files made to exhaust memory or time, in a process that is short of both (make test runs most of it too; with POPEFGEN_HOSTILE=all, all)
 	POPEFGEN_HOSTILE=all $(GO) test -count=1 -run 'TestHostileCases|TestBlowUps|TestTablesAre|TestCancelLongKernel' ./cmd/popefgen ./onnx/internal/op ./ipu/cpu/...
 
 golden: ## compare what the generator writes with golden/ (go test ./gen -update rewrites it)
