@@ -53,7 +53,7 @@ type Program struct {
 }
 
 // Add adds e, whose program load is the merger's load program and whose programs own become programs
-// of their own. Every other program of e has to copy alone: it is in the result once, as the first executable has it. handle renames
+// of their own. Every other program of e has to copy alone: it is in the result once, as in the first executable. handle renames
 // streams: those that set the same tensor outside own programs, by which executables share it, get the same handle, and all others have
 // to differ. What e consists of is used, not copied: it is good for nothing else any more.
 func (m *Merger) Add(e *graph.Executable, load int, own []Program, handle func(string) string) error {
