@@ -35,7 +35,7 @@ type Options struct {
 	ClipNorms []optim.Clip
 	// Frozen are patterns of weights that are not trained.
 	Frozen []string
-	// Seed is the seed of random numbers, of dropout and of operators that draw them, for the whole of the session.
+	// Seed is the seed of random numbers, of dropout and of operators that draw them, until SetRandomSeed.
 	Seed uint64
 }
 
