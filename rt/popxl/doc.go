@@ -18,5 +18,6 @@
 //
 // An Ir has one graph, which a run computes once, or as often as
 // [Ir.SetIterations] says: an input is one transfer each time, and so is an output.
-// [Variable.Assign] changes a variable in a run.
+// [Variable.Assign] changes a variable in a run. [Gradients] adds gradients,
+// [Minimize] a step of an optimizer, [Loop] and [If] loops and choices.
 package popxl
