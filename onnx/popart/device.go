@@ -32,8 +32,13 @@ func (d *Device) Info() ipu.DeviceInfo {
 	return d.of.Info()
 }
 
-// Connection returns when the device is attached.
-func (d *Device) Connection() Connection { return d.connection }
+// Connection returns when the device is attached: ConnectNever for no device.
+func (d *Device) Connection() Connection {
+	if d == nil {
+		return ConnectNever
+	}
+	return d.connection
+}
 
 // Close detaches the device. Closing twice is allowed.
 func (d *Device) Close() error {

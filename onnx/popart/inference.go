@@ -112,11 +112,25 @@ func (s *InferenceSession) WriteWeights(ctx context.Context, weights map[string]
 		if !s.options.VariableWeights {
 			return ErrConstantWeights
 		}
-		if err := s.write(weights); err != nil || s.run == nil {
-			return err
-		}
-		err := s.run.Load(ctx)
-		s.loaded = err == nil
-		return fail(ClassRuntime, "write weights", err)
+		return s.reload(ctx, "write weights", s.write(weights))
 	})
+}
+
+// ResetHostWeights takes the weights of another ONNX model, such as one that ModelToHost wrote, by name, all or none, and loads them. A weight of that model that the session does not
+// have, because it is unknown or no anchor depends on it, is an error that names it, unless ignoreUnknown. It fails with ErrConstantWeights without Options.VariableWeights.
+func (s *InferenceSession) ResetHostWeights(ctx context.Context, model Model, ignoreUnknown bool) error {
+	return s.locked("reset host weights", func() error {
+		if !s.options.VariableWeights {
+			return ErrConstantWeights
+		}
+		return s.reload(ctx, "reset host weights", s.reset(ctx, model, ignoreUnknown))
+	})
+}
+
+// reload loads weights that were set on the host, if err is nil and there is a device.
+func (s *InferenceSession) reload(ctx context.Context, doing string, err error) error {
+	if err != nil || s.run == nil {
+		return err
+	}
+	return fail(ClassRuntime, doing, s.run.RunPrograms(ctx, export.LoadProgram)) // alone: the state of random numbers stays
 }

@@ -23,7 +23,7 @@ type Options struct {
 
 	AccumulationFactor int // micro-batches of a batch, for a training session; 0 is 1
 	ReplicationFactor  int // 0 is 1
-	// VariableWeights lets WriteWeights change the weights of an inference session (PopART's constantWeights = false).
+	// VariableWeights lets WriteWeights and ResetHostWeights change the weights of an inference session (PopART's constantWeights = false).
 	VariableWeights bool
 	// SumReduction adds the gradients of the micro-batches of a batch up (PopART's ReductionType::Sum); else their mean is taken.
 	SumReduction bool

@@ -3,6 +3,7 @@ package popart_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"path/filepath"
 	"testing"
 
@@ -387,6 +388,21 @@ func TestModelToHost(t *testing.T) {
 	require.Equal(t, steps(t, a, 5), steps(t, b, 5))
 	require.Equal(t, weights(t, a), weights(t, b))
 
+	flow := popart.DataFlow{1, popart.Anchors{"y": popart.All}}
+	fixed, err := popart.NewInferenceSession(t.Context(), popart.ONNX(regression()), flow, popart.CPU(), shapes, nil)
+	require.NoError(t, err)
+	defer fixed.Close()
+	require.ErrorIs(t, fixed.ResetHostWeights(t.Context(), popart.File(path), false), popart.ErrConstantWeights)
+	reader, err := popart.NewInferenceSession(t.Context(), popart.ONNX(regression()), flow, popart.CPU(), shapes, &popart.Options{VariableWeights: true})
+	require.NoError(t, err)
+	defer reader.Close()
+	require.NoError(t, reader.PrepareDevice(t.Context()))
+	require.NoError(t, reader.ResetHostWeights(t.Context(), popart.File(path), false))
+	out := reader.InitAnchorArrays()
+	require.NoError(t, reader.Run(t.Context(), popart.Arrays(map[string]popart.Array{"x": popart.Of([]float32{1, 0, 0, 0, 0, 1})}, out)))
+	w := popart.In[float32](state["w"])
+	require.Equal(t, []float32{w[0], w[2]}, popart.In[float32](out["y"]))
+
 	other := regression()
 	other.Graph.Initializers = append(other.Graph.Initializers, onnxtest.Named(onnxtest.F32s(onnxtest.Dims(1), 1), "unknown"))
 	require.ErrorContains(t, b.ResetHostWeights(t.Context(), popart.ONNX(other), false), `no weight "unknown"`)
@@ -448,6 +464,21 @@ func TestErrors(t *testing.T) {
 	s, err := popart.NewInferenceSession(t.Context(), doubler(), flow, nil, shapes, nil)
 	require.NoError(t, err)
 	require.ErrorContains(t, s.PrepareDevice(t.Context()), "no device")
+	var none *popart.Device
+	require.Equal(t, popart.ConnectNever, none.Connection())
+	require.Equal(t, ipu.DeviceInfo{}, none.Info())
+	require.NoError(t, none.Close())
+	for _, n := range []int{1<<31 + 1, 1<<32 + 1, math.MaxInt} { // numbers that would wrap where a file has 32 bits for them
+		_, err = popart.NewInferenceSession(t.Context(), doubler(), popart.DataFlow{n, flow.Anchors}, popart.CPU(), shapes, nil)
+		require.ErrorContains(t, err, "want 1 to 2147483648")
+		_, err = popart.NewInferenceSession(t.Context(), doubler(), flow, popart.CPU(), shapes, &popart.Options{ReplicationFactor: n})
+		require.ErrorContains(t, err, "want 1 to 2147483648")
+	}
+	p := prepared(t, flow, nil)
+	for _, odd := range []popart.Array{{}, {Type: 99, Data: make([]byte, 24)}, {Type: popef.F32, Data: make([]byte, 23)}} {
+		require.ErrorIs(t, p.Run(t.Context(), popart.Arrays(map[string]popart.Array{"x": odd}, p.InitAnchorArrays())), popart.ErrPopART)
+		require.Nil(t, popart.In[float32](odd))
+	}
 	_, err = popart.NewInferenceSession(t.Context(), popart.File("nowhere.onnx"), flow, nil, nil, nil)
 	require.ErrorIs(t, err, popart.ErrPopART)
 	_, err = popart.NewTrainingSession(t.Context(), doubler(), flow, nil, nil, nil, nil, nil)

@@ -299,3 +299,24 @@ func (s *session) write(weights map[string]Array) error {
 	}
 	return nil
 }
+
+// reset sets the host's copies to the weights of another model, all of them or none.
+func (s *session) reset(ctx context.Context, model Model, ignoreUnknown bool) error {
+	m, _, err := model.read(ctx)
+	if err != nil {
+		return err
+	}
+	weights := map[string]Array{}
+	for _, w := range m.Graph.Initializers {
+		h := s.host[w.Name]
+		if h == nil && ignoreUnknown {
+			continue
+		}
+		info, err := export.Info(typeOf(w))
+		if err != nil {
+			return wrong(ErrType, "weight %q: %v", w.Name, err)
+		}
+		weights[w.Name] = Array{Type: info.DataType, Shape: info.Shape, Data: w.Data}
+	}
+	return s.write(weights)
+}

@@ -190,25 +190,7 @@ func (s *TrainingSession) ModelToHost(ctx context.Context, path string) error {
 // ResetHostWeights takes the weights of another ONNX model, by name, all or none, into the host's copies; WeightsFromHost brings them to the device. A weight of that model
 // that the session does not have is an error that names it, unless ignoreUnknown.
 func (s *TrainingSession) ResetHostWeights(ctx context.Context, model Model, ignoreUnknown bool) error {
-	return s.locked("reset host weights", func() error {
-		m, _, err := model.read(ctx)
-		if err != nil {
-			return err
-		}
-		weights := map[string]Array{}
-		for _, w := range m.Graph.Initializers {
-			h := s.host[w.Name]
-			if h == nil && ignoreUnknown {
-				continue
-			}
-			info, err := export.Info(typeOf(w))
-			if err != nil {
-				return wrong(ErrType, "weight %q: %v", w.Name, err)
-			}
-			weights[w.Name] = Array{Type: info.DataType, Shape: info.Shape, Data: w.Data}
-		}
-		return s.write(weights)
-	})
+	return s.locked("reset host weights", func() error { return s.reset(ctx, model, ignoreUnknown) })
 }
 
 // ExecutableOption says what SaveExecutable writes.
