@@ -96,6 +96,7 @@ func TestVerdictsHold(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds many packages")
 	}
+	t.Parallel()
 	root, err := os.MkdirTemp("testdata", "verdicts") // no ./... finds what does not build
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(root) })

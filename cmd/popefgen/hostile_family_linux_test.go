@@ -147,6 +147,7 @@ func lied(t *testing.T, path string, lie func(*popef.Metadata)) []byte {
 // TestHostileFamilies runs every command that reads models on files whose families are made to do harm, as
 // [TestHostileCases] does. Files that claim what they do not hold are refused with the reason.
 func TestHostileFamilies(t *testing.T) {
+	t.Parallel() // what each process may take is its own
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	for _, c := range hostileFamilies {

@@ -52,6 +52,7 @@ func TestHostileCases(t *testing.T) {
 		hostileChild(t, list)
 		return
 	}
+	t.Parallel() // what each process may take is its own
 	data := os.Getenv("POPEFGEN_TESTDATA")
 	if data == "" {
 		data = filepath.Join("..", "..", "..", "shared")

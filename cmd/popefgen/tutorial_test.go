@@ -35,6 +35,7 @@ func TestTutorial(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the tutorial builds programs for seconds")
 	}
+	t.Parallel()
 	doc := filepath.Join("..", "..", "docs", "tutorial.md")
 	text, err := os.ReadFile(doc)
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ func TestVet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the command")
 	}
+	t.Parallel()
 	tool := filepath.Join(t.TempDir(), "popefgen")
 	out, err := exec.Command("go", "build", "-o", tool, ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
