@@ -10,7 +10,9 @@ BIN       := bin/popefgen
 PARALLEL  ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN || echo 2))))
 
 # What is not of the main module, so that users do not download what it needs.
-MODULES   := bench serve/grpc serve/grpc/internal/manifests/strict serve/nats serve/otel ipu/cpu/internal/kernel/internal/asm
+# That of the benchmarks, with which other engines are compiled for minutes, is among them with POPEFGEN_TESTS=all; else
+# make bench-test has it.
+MODULES   := serve/grpc serve/grpc/internal/manifests/strict serve/nats serve/otel ipu/cpu/internal/kernel/internal/asm $(if $(filter all,$(POPEFGEN_TESTS)),bench)
 
 .DEFAULT_GOAL := help
 .PHONY: release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture
