@@ -10,8 +10,8 @@ BIN       := bin/popefgen
 PARALLEL  ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN || echo 2))))
 
 # What is not of the main module, so that users do not download what it needs.
-# That of the benchmarks, with which other engines are compiled for minutes, is among them with POPEFGEN_TESTS=all; else
-# make bench-test has it.
+# The benchmarks' module, for which other engines are compiled for minutes, is among them with POPEFGEN_TESTS=all alone;
+# make bench-test tests it.
 MODULES   := serve/grpc serve/grpc/internal/manifests/strict serve/nats serve/otel ipu/cpu/internal/kernel/internal/asm $(if $(filter all,$(POPEFGEN_TESTS)),bench)
 
 .DEFAULT_GOAL := help
