@@ -229,6 +229,14 @@ func TestHandOver(t *testing.T) {
 	require.NoError(t, sa.Run(ctx))
 	require.NoError(t, sa.Connect(ctx, "weight_d2h_w", wa))
 	require.NoError(t, sb.Run(ctx))
+
+	// RunPrograms finds nothing on a device that another session had; RunLoaded loads first, if nothing is loaded.
+	a.script.engine.took()
+	require.NoError(t, sa.RunLoaded(ctx, saveProgram))
+	require.Equal(t, "load, run 0, run 7", a.script.engine.took())
+	require.NoError(t, sa.RunLoaded(ctx, saveProgram))
+	require.Equal(t, "run 7", a.script.engine.took())
+	require.ErrorIs(t, sa.RunLoaded(ctx, 77), rt.ErrUnknownProgram)
 	require.NoError(t, sa.Close())
 	require.NoError(t, sb.Run(ctx))
 }

@@ -30,6 +30,10 @@ type Session interface {
 	// RunPrograms runs the programs with these indices, in this order, and nothing
 	// else: the load programs do not run first.
 	RunPrograms(ctx context.Context, programs ...int) error
+	// RunLoaded is RunPrograms after what Run does first: the load programs run if
+	// they have not since the session was bound, reloaded, or got its device back
+	// from another session.
+	RunLoaded(ctx context.Context, programs ...int) error
 	// UpdateWeights connects other data to inputs that get the same at every
 	// transfer, and runs the load programs if they have run before: requests after
 	// it compute with the new values. Nothing changes if one of the weights does

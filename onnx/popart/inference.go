@@ -132,5 +132,5 @@ func (s *InferenceSession) reload(ctx context.Context, doing string, err error) 
 	if err != nil || s.run == nil {
 		return err
 	}
-	return fail(ClassRuntime, doing, s.run.RunPrograms(ctx, export.LoadProgram)) // alone: the state of random numbers stays
+	return fail(ClassRuntime, doing, s.give(ctx, export.LoadProgram)) // alone: the state of random numbers stays
 }

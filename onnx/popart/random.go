@@ -35,7 +35,7 @@ func (s *session) SetRandomSeed(ctx context.Context, seed uint64) error {
 		if !s.loaded {
 			return nil
 		}
-		return fail(ClassRuntime, "set the random seed", s.run.RunPrograms(ctx, export.SeedProgram, export.RandomProgram))
+		return fail(ClassRuntime, "set the random seed", s.give(ctx, export.SeedProgram, export.RandomProgram))
 	})
 }
 
@@ -68,7 +68,7 @@ func (s *session) SetRNGState(ctx context.Context, state []byte) error {
 		if !s.loaded {
 			return nil
 		}
-		return fail(ClassRuntime, "set the state of random numbers", s.run.RunPrograms(ctx, export.RandomProgram))
+		return fail(ClassRuntime, "set the state of random numbers", s.give(ctx, export.RandomProgram))
 	})
 }
 
@@ -84,7 +84,7 @@ func (s *session) drawn(ctx context.Context, what string, loads, saves int) (dat
 		case !s.loaded:
 			return fail(ClassRuntime, what, ErrWeightsNotLoaded)
 		}
-		if err := s.run.RunPrograms(ctx, saves); err != nil {
+		if err := s.take(ctx, saves); err != nil {
 			return fail(ClassRuntime, what, err)
 		}
 		data = slices.Clone(h.data)

@@ -32,13 +32,6 @@ type session struct {
 	closed   bool
 }
 
-// held is the host's copy of what load programs bring and save programs fetch.
-type held struct {
-	data    []byte
-	info    popef.TensorInfo
-	program int
-}
-
 // open fills a session for a compiled model in.
 func (s *session) open(m *popef.Model, flow DataFlow, device *Device, o Options) {
 	s.model, s.flow, s.device, s.options, s.host = m, flow, device, o, map[string]*held{}
@@ -158,12 +151,9 @@ func (s *session) PrepareDevice(ctx context.Context) error {
 			return fail(ClassRuntime, "prepare device", ErrOffline)
 		}
 		known, _ := s.options.engine(s.device.Info().Backend)
-		opts := []modelrt.SessionOption{rt.WithManager(s.device.manager), rt.WithDevice(s.device.of)}
+		opts := []modelrt.SessionOption{rt.WithManager(s.device.manager), rt.WithDevice(s.device.of), rt.SaveOnUnbind()}
 		for _, o := range known {
 			opts = append(opts, rt.WithEngineOption(o.Name, o.Value))
-		}
-		if s.training {
-			opts = append(opts, rt.SaveOnUnbind())
 		}
 		run, err := modelrt.NewSession(ctx, s.model, opts...)
 		if err != nil {
@@ -185,7 +175,11 @@ func (s *session) connect(ctx context.Context, run rt.Session) error {
 		if h == nil || slices.Contains(a.Programs, export.MainProgram) {
 			continue
 		}
-		end := &keep{data: h.data, input: a.Type == popef.Input}
+		var end ipu.Stream = (*loads)(h)
+		if a.Type == popef.Output {
+			h.device = make([]byte, len(h.data))
+			end = (*saves)(h)
+		}
 		if err := run.Connect(ctx, a.Handle, end); err != nil {
 			return err
 		}
@@ -197,25 +191,6 @@ func (s *session) connect(ctx context.Context, run rt.Session) error {
 	s.loaded = err == nil
 	return err
 }
-
-// keep is the host's end of a stream over one copy, at every transfer.
-type keep struct {
-	data  []byte
-	input bool
-}
-
-func (k *keep) Memory(context.Context) ([]byte, error) { return k.data, nil }
-func (k *keep) Fetch(_ context.Context, buf []byte) error {
-	if k.input {
-		copy(buf, k.data)
-	} else {
-		copy(k.data, buf)
-	}
-	return nil
-}
-func (k *keep) Prefetch(buf []byte) bool { return k.input && copy(buf, k.data) == len(buf) }
-func (k *keep) Complete()                {}
-func (k *keep) InvalidatePrefetched()    {}
 
 // Run runs a step. It fails with ErrNotPrepared before PrepareDevice.
 func (s *session) Run(ctx context.Context, io StepIO) error {
@@ -240,7 +215,6 @@ func (s *session) step(ctx context.Context, io StepIO) error {
 			return fail(ClassRuntime, "run", err)
 		}
 	}
-	// Run, unlike RunPrograms, loads again what was saved when another session took the device.
 	return fail(ClassRuntime, "run", s.run.Run(ctx))
 }
 

@@ -109,7 +109,7 @@ func (s *TrainingSession) WeightsFromHost(ctx context.Context) error {
 		}
 		var err error
 		if s.loaded {
-			err = s.run.RunPrograms(ctx, export.LoadProgram)
+			err = s.give(ctx, export.LoadProgram)
 		} else {
 			err = s.run.Load(ctx)
 		}
@@ -130,7 +130,11 @@ func (s *TrainingSession) fetch(ctx context.Context) error {
 	case !s.loaded:
 		return fail(ClassRuntime, "weights to host", ErrWeightsNotLoaded)
 	}
-	return fail(ClassRuntime, "weights to host", s.run.Save(ctx))
+	var save []int
+	for _, p := range s.model.Metadata.ProgramFlow.Save {
+		save = append(save, int(p))
+	}
+	return fail(ClassRuntime, "weights to host", s.take(ctx, save...))
 }
 
 // WriteWeights sets weights and states on the host, all of them or none; WeightsFromHost brings them to the device.
@@ -164,7 +168,7 @@ func (s *TrainingSession) UpdateOptimizer(ctx context.Context, o Optimizer) erro
 		if !s.loaded { // the first WeightsFromHost brings them
 			return nil
 		}
-		return fail(ClassRuntime, "update the optimizer", s.run.RunPrograms(ctx, export.OptimizerProgram))
+		return fail(ClassRuntime, "update the optimizer", s.give(ctx, export.OptimizerProgram))
 	})
 }
 

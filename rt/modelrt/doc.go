@@ -35,6 +35,7 @@
 //	Save                          ErrNotLoaded    before the load programs ran
 //	Save                          ErrNoSave       if the model has no save programs
 //	RunPrograms                   ErrUnknownProgram
+//	RunLoaded                     what RunPrograms and Load fail with
 //	Connect and its like          ErrUnknownStream
 //	Unload, Stop                  ErrUnbound      if there is no device to leave or stop
 //	Reload                        ErrUnbound      if no device is remembered

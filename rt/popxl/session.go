@@ -271,7 +271,7 @@ func (s *Session) Evaluate(ctx context.Context, bindings ...Binding) error {
 			return fmt.Errorf("%s: evaluate: output %q depends on a gradient or a variable that has changed: Run computes it", s.ir.name, b.name)
 		}
 	}
-	if err := s.s.RunPrograms(ctx, export.EvaluateProgram); err != nil {
+	if err := s.s.RunLoaded(ctx, export.EvaluateProgram); err != nil {
 		return err
 	}
 	s.take(bindings)

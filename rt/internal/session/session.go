@@ -163,6 +163,17 @@ func (s *Session) Save(ctx context.Context) error {
 // RunPrograms runs the programs with these indices, in this order, and nothing
 // else: the load programs do not run first.
 func (s *Session) RunPrograms(ctx context.Context, programs ...int) error {
+	return s.runPrograms(ctx, programs, false)
+}
+
+// RunLoaded is RunPrograms after what Run does first: the load programs run if
+// they have not since the session was bound, reloaded, or got its device back
+// from another session.
+func (s *Session) RunLoaded(ctx context.Context, programs ...int) error {
+	return s.runPrograms(ctx, programs, true)
+}
+
+func (s *Session) runPrograms(ctx context.Context, programs []int, loaded bool) error {
 	if err := s.Begin(ctx); err != nil {
 		return s.Errorf("run programs", err)
 	}
@@ -178,6 +189,11 @@ func (s *Session) RunPrograms(ctx context.Context, programs ...int) error {
 	}
 	if err := s.Check(programs); err != nil {
 		return s.Errorf("run programs", err)
+	}
+	if loaded && !s.loaded {
+		if err := s.RunLoad(ctx, 0); err != nil {
+			return err
+		}
 	}
 	return s.flow(ctx, "run programs", programs, 0)
 }
