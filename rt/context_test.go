@@ -43,6 +43,7 @@ func TestContextsEndWaiting(t *testing.T) {
 			"ResetAll":      m.ResetAll,
 			"Load":          s.Load,
 			"Save":          s.Save,
+			"RunLoaded":     func(ctx context.Context) error { return s.RunLoaded(ctx, loadProgram) },
 			"RunPrograms":   func(ctx context.Context) error { return s.RunPrograms(ctx, loadProgram) },
 			"Reload":        s.Reload,
 			"Unload":        s.Unload,

@@ -120,6 +120,11 @@ var failingCalls = map[string][]func(w *walk) error{
 	"Session.Run":  {func(w *walk) error { return w.s.Run(w.ctx) }, func(w *walk) error { return w.own.Run(w.ctx) }},
 	"Session.Load": {func(w *walk) error { return w.s.Load(w.ctx) }, func(w *walk) error { return w.own.Load(w.ctx) }},
 	"Session.Save": {func(w *walk) error { return w.s.Save(w.ctx) }, func(w *walk) error { return w.own.Save(w.ctx) }},
+	"Session.RunLoaded": {
+		func(w *walk) error { return w.s.RunLoaded(w.ctx, mainProgram) },
+		func(w *walk) error { return w.s.RunLoaded(w.ctx, 99) },
+		func(w *walk) error { return w.own.RunLoaded(w.ctx, saveProgram) },
+	},
 	"Session.RunPrograms": {
 		func(w *walk) error { return w.s.RunPrograms(w.ctx, mainProgram) },
 		func(w *walk) error { return w.s.RunPrograms(w.ctx, 99) },
