@@ -22,9 +22,14 @@ type Number interface {
 	Float | Integer
 }
 
+// Float8 is a constraint: the floating-point types of one byte, which operators convert and multiply alone.
+type Float8 interface {
+	num.Float8E4M3 | num.Float8E5M2
+}
+
 // Element is a constraint: the Go types of a tensor's elements.
 type Element interface {
-	bool | Number
+	bool | Number | Float8
 }
 
 // TypeOf returns the element type of the portable executable that T stands for.
@@ -57,6 +62,10 @@ func TypeOf[T Element]() graph.DType {
 		return graph.F16
 	case num.BFloat16:
 		return graph.BF16
+	case num.Float8E4M3:
+		return graph.F8E4M3
+	case num.Float8E5M2:
+		return graph.F8E5M2
 	}
 	return graph.Invalid
 }

@@ -105,8 +105,10 @@ func TestLayoutOperators(t *testing.T) {
 	for i, p := range ops.Split(x, 1, 1, 2) {
 		want(a, []string{"split_0", "split_1"}[i], p, []int64{2, int64(i + 1)}, [][]float64{{5, 2}, {1, 4, 6, 3}}[i]...)
 	}
-	want(a, "dynamic_slice", ops.DynamicSlice(x, start, 1, 2), []int64{2, 2}, 1, 4, 6, 3)
-	want(a, "dynamic_update", ops.DynamicUpdate(x, start, popxl.Constant(ir, []float32{10, 20, 30, 40}, 2, 2), -1), []int64{2, 3}, 5, 10, 20, 2, 30, 40)
+	want(a, "dynamic_slice", ops.DynamicSlice(x, start, []int64{1}, []int64{2}), []int64{2, 2}, 1, 4, 6, 3)
+	want(a, "dynamic_update", ops.DynamicUpdate(x, start, popxl.Constant(ir, []float32{10, 20, 30, 40}, 2, 2), []int64{-1}), []int64{2, 3}, 5, 10, 20, 2, 30, 40)
+	want(a, "dynamic_slice_two", ops.DynamicSlice(x, ops.Concat(0, ops.Unsqueeze(start, 0), ints(0)), []int64{1, 0}, []int64{2, 1}), []int64{1, 2}, 1, 4)
+	want(a, "dynamic_update_two", ops.DynamicUpdate(x, ops.Concat(0, ops.Unsqueeze(start, 0), ops.Unsqueeze(start, 0)), popxl.Constant(ir, []float32{10, 20}, 1, 2), []int64{1, 0}), []int64{2, 3}, 5, 1, 4, 2, 10, 20)
 	at := popxl.Constant(ir, []int32{2, 0}, 2, 1)
 	new2 := popxl.Constant(ir, []float32{100, 200}, 2, 1)
 	want(a, "scatter", ops.Scatter(x, at, new2, 1, graph.ScatterNone), []int64{2, 3}, 5, 1, 100, 200, 6, 3)
@@ -171,9 +173,11 @@ func TestLayoutMistakes(t *testing.T) {
 		{func() { ops.Subsample(x, 1, 0) }, "ops.Subsample: stride 0 of axis 1, want at least 1"},
 		{func() { ops.Split(x, 1, 1, 1) }, "ops.Split: sizes [1,1] do not add up to the 3 elements of axis 1"},
 		{func() { ops.Split(x, 1, 4, -1) }, "ops.Split: sizes [4,-1] do not add up"},
-		{func() { ops.DynamicSlice(x, i, 0, -1) }, "ops.DynamicSlice: -1 elements"},
-		{func() { ops.DynamicSlice(x, i, 9, 1) }, "ops.DynamicSlice: axis 9"},
-		{func() { ops.DynamicUpdate(x, i, ops.Flatten(x), 0) }, "ops.DynamicUpdate: the part is [6] and x [2,3], want the same sizes but of axis 0"},
+		{func() { ops.DynamicSlice(x, i, []int64{0}, []int64{-1}) }, "ops.DynamicSlice: -1 elements"},
+		{func() { ops.DynamicSlice(x, i, []int64{9}, []int64{1}) }, "ops.DynamicSlice: axis 9"},
+		{func() { ops.DynamicUpdate(x, i, ops.Flatten(x), []int64{0}) }, "ops.DynamicUpdate: the part is [6] and x [2,3], want the same sizes but of axes [0]"},
+		{func() { ops.DynamicUpdate(x, i, x, []int64{0, 1}) }, "ops.DynamicUpdate: start has 1 elements and there are 2 axes, want one element for each axis"},
+		{func() { ops.DynamicSlice(x, popxl.Constant(ir, []int32{0, 0}, 2), []int64{1, -1}, []int64{1, 1}) }, "ops.DynamicSlice: axis 1 is given twice"},
 		{func() { ops.Scatter(x, i, x, 3, graph.ScatterNone) }, "ops.Scatter: axis 3"},
 		{func() { ops.TopK(x, 4, 1, false) }, "ops.TopK: "},
 		{func() { ops.TopK(x, 1, 7, false) }, "ops.TopK: axis 7"},
@@ -199,7 +203,7 @@ func TestLayoutMistakes(t *testing.T) {
 	ops.Unsqueeze(none, 9)
 	ops.Subsample(none)
 	require.Len(t, ops.Split(none, 0, 1, 2), 2)
-	ops.DynamicUpdate(none, i, none, 0)
+	ops.DynamicUpdate(none, i, none, []int64{0})
 	ops.Scatter(none, i, none, 0, "")
 	ops.TopK(none, 0, 0, false)
 	ops.Median(none, 0)

@@ -161,7 +161,7 @@ func TestRandomCalls(t *testing.T) {
 			case 16:
 				x = ops.Squeeze(ops.Unsqueeze(x, sizes.Draw(t, "added")...), sizes.Draw(t, "gone")...)
 			case 17:
-				x = ops.DynamicUpdate(x, ops.Cast[int32](ops.Argmin(ops.Flatten(pick()), a)), pick(), a)
+				x = ops.DynamicUpdate(x, ops.Cast[int32](ops.Argmin(ops.Flatten(pick()), a)), pick(), sizes.Draw(t, "along"))
 			case 18:
 				x, _ = ops.TopK(x, size.Draw(t, "k"), a, true)
 			case 19:

@@ -75,6 +75,18 @@ func Apply2[T, U Element](call string, op graph.Op, operands ...Operand) (Tensor
 	return result[T](ir, call, made[0]), result[U](ir, call, made[1])
 }
 
+// Apply3 is [Apply] for an operator of which the first three results are wanted.
+func Apply3[T, U, V Element](call string, op graph.Op, operands ...Operand) (Tensor[T], Tensor[U], Tensor[V]) {
+	ir, made := apply(call, op, operands)
+	switch {
+	case len(made) == 0:
+		return Tensor[T]{ir, graph.None}, Tensor[U]{ir, graph.None}, Tensor[V]{ir, graph.None}
+	case len(made) < 3:
+		return result[T](ir, call, made[0]), Tensor[U]{ir, graph.None}, Fail[V](ir, call, fmt.Errorf("%s has %d results, want three", op.Kind(), len(made)))
+	}
+	return result[T](ir, call, made[0]), result[U](ir, call, made[1]), result[V](ir, call, made[2])
+}
+
 // apply returns the Ir of the operands and the operator's results, none if the call failed.
 func apply(call string, op graph.Op, operands []Operand) (*Ir, []graph.TensorID) {
 	ir, ids, err := resolve(operands)

@@ -175,68 +175,8 @@ func Split[T popxl.Element](x popxl.Tensor[T], of int64, sizes ...int64) []popxl
 	return parts
 }
 
-// rows returns the indices from start, one element, to start+size-1.
-func rows(call string, start popxl.Tensor[int32], size int64) popxl.Tensor[int32] {
-	if !start.Valid() {
-		return start
-	}
-	if size < 1 || size > 1<<30 {
-		return popxl.Fail[int32](start.Ir(), call, fmt.Errorf("%d elements, want 1 to 2^30", size))
-	}
-	up := make([]int32, size)
-	for i := range up {
-		up[i] = int32(i)
-	}
-	first := popxl.Apply[int32](call, &graph.Reshape{Shape: []int64{1}}, start)
-	return popxl.Apply[int32](call, &graph.Binary{Fn: graph.Add}, first, popxl.Constant(start.Ir(), up, size))
-}
-
-// DynamicSlice returns so many elements of an axis of x, beginning with start, one element, which is known when the model runs. A slice that does not lie
-// within x ends the run with an error; PopXL wraps it around.
-func DynamicSlice[T popxl.Element](x popxl.Tensor[T], start popxl.Tensor[int32], of, size int64) popxl.Tensor[T] {
-	const call = "ops.DynamicSlice"
-	a, ok := along(call, x, of)
-	if !ok {
-		return popxl.Failed[T](x.Ir())
-	}
-	return popxl.Apply[T](call, &graph.Gather{Axis: a}, x, rows(call, start, size))
-}
-
-// DynamicUpdate returns x with the elements of an axis from start on, one element, which is known when the model runs, replaced by those of part, whose other sizes are those of x. A part
-// that does not fit there ends the run with an error.
-func DynamicUpdate[T popxl.Element](x popxl.Tensor[T], start popxl.Tensor[int32], part popxl.Tensor[T], of int64) popxl.Tensor[T] {
-	const call = "ops.DynamicUpdate"
-	a, ok := along(call, x, of)
-	if !ok || !part.Valid() {
-		return popxl.Failed[T](x.Ir())
-	}
-	shape := part.Shape()
-	if want := x.Shape(); len(shape) != len(want) || !slices.Equal(slices.Delete(clone(shape), int(a), int(a)+1), slices.Delete(want, int(a), int(a)+1)) {
-		return popxl.Fail[T](x.Ir(), call, fmt.Errorf("the part is %s and x %s, want the same sizes but of axis %d", graph.ShapeString(shape), graph.ShapeString(x.Shape()), a))
-	}
-	column := slices.Repeat([]int64{1}, len(shape))
-	column[a] = shape[a]
-	at := popxl.Apply[int32](call, &graph.Expand{Shape: shape}, popxl.Apply[int32](call, &graph.Reshape{Shape: column}, rows(call, start, shape[a])))
-	return popxl.Apply[T](call, &graph.ScatterElements{Axis: a, Fn: graph.ScatterNone}, x, at, part)
-}
-
-// Scatter returns x with single elements changed: that of updates at a place goes to the same place of x but for an axis, along which indices name it. Indices and updates
-// have the same sizes. fn is [graph.ScatterNone], which replaces elements, or says how they are reduced with those of x.
-func Scatter[T popxl.Element, I int32 | int64](x popxl.Tensor[T], indices popxl.Tensor[I], updates popxl.Tensor[T], of int64, fn graph.ScatterFn) popxl.Tensor[T] {
-	const call = "ops.Scatter"
-	a, ok := along(call, x, of)
-	if !ok {
-		return popxl.Failed[T](x.Ir())
-	}
-	return popxl.Apply[T](call, &graph.ScatterElements{Axis: a, Fn: fn}, x, indices, updates)
-}
-
-// OneHot gives indices an axis more, the last, of depth elements: on where the index names the element, off elsewhere. An index that names none gives off alone.
-func OneHot[T popxl.Number, I int32 | int64](indices popxl.Tensor[I], depth int64, off, on popxl.Tensor[T]) popxl.Tensor[T] {
-	const call = "ops.OneHot"
-	one := func(v popxl.Tensor[T]) popxl.Tensor[T] {
-		return popxl.Apply[T](call, &graph.Reshape{Shape: []int64{1}}, v)
-	}
-	values := popxl.Apply[T](call, &graph.Concat{}, one(off), one(on))
-	return popxl.Apply[T](call, &graph.OneHot{Axis: int64(len(indices.Shape())), Depth: depth}, indices, values)
+// Init returns a tensor of zeros: PopXL's init, whose other kinds leave memory as it is, which this engine has no use for.
+func Init[T popxl.Number](ir *popxl.Ir, shape ...int64) popxl.Tensor[T] {
+	const call = "ops.Init"
+	return popxl.Apply[T](call, &graph.Expand{Shape: slices.Clone(shape)}, popxl.Constant(ir, make([]T, 1)))
 }

@@ -52,3 +52,38 @@ func SoftmaxCrossEntropy[T popxl.Scores, L Label](scores popxl.Tensor[T], labels
 func MSELoss[T popxl.Scores](predictions, labels popxl.Tensor[T], opts ...LossOption) popxl.Tensor[float32] {
 	return loss("ops.MSELoss", "mse", 1, predictions, labels, opts)
 }
+
+// NLLLossWithSoftmaxGrad returns [NLLLoss] of probabilities that are the [Softmax] of scores, and the gradient of the scores, (probs - onehot(labels))·lossGrad, of a mean divided by the number of places that
+// count, and 0 for a place that is ignored. lossGrad is a scalar, or with [optim.None] of the labels' shape. It is what goes back through both at once, without dividing by a probability.
+func NLLLossWithSoftmaxGrad[T popxl.Scores, L Label](probs popxl.Tensor[T], labels popxl.Tensor[L], lossGrad popxl.Tensor[float32], opts ...LossOption) (popxl.Tensor[float32], popxl.Tensor[T]) {
+	const call = "ops.NLLLossWithSoftmaxGrad"
+	l := NLLLoss(probs, labels, opts...)
+	if !l.Valid() || !lossGrad.Valid() {
+		return l, popxl.Failed[T](probs.Ir())
+	}
+	o := optim.NewLossOptions()
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&o)
+		}
+	}
+	ir, shape := probs.Ir(), probs.Shape()
+	one := func(v float32) popxl.Tensor[float32] { return popxl.Constant(ir, []float32{v}, 1) }
+	values := popxl.Apply[float32](call, &graph.Concat{}, one(0), one(1))
+	hot := popxl.Apply[float32](call, &graph.OneHot{Axis: int64(len(shape) - 1), Depth: shape[len(shape)-1]}, labels, values)
+	d := popxl.Apply[float32](call, &graph.Binary{Fn: graph.Sub}, popxl.Apply[float32](call, &graph.Cast{To: graph.F32}, probs), hot)
+	counts := popxl.Apply[float32](call, &graph.Expand{Shape: append(labels.Shape(), 1)}, one(1))
+	if o.Ignores {
+		same := popxl.Apply[bool](call, &graph.Binary{Fn: graph.Equal}, labels, popxl.Constant(ir, []L{L(o.Ignore)}))
+		counts = popxl.Apply[float32](call, &graph.Where{}, popxl.Apply[bool](call, &graph.Reshape{Shape: counts.Shape()}, same), one(0), counts)
+	}
+	if o.Reduction == optim.Mean {
+		all := popxl.Apply[float32](call, &graph.Reduce{Fn: graph.ReduceSum, Axes: upTo(len(counts.Shape()))}, counts)
+		lossGrad = popxl.Apply[float32](call, &graph.Binary{Fn: graph.Div}, lossGrad, all)
+	}
+	if o.Reduction == optim.None {
+		lossGrad = popxl.Apply[float32](call, &graph.Reshape{Shape: append(lossGrad.Shape(), 1)}, lossGrad)
+	}
+	d = popxl.Apply[float32](call, &graph.Binary{Fn: graph.Mul}, d, popxl.Apply[float32](call, &graph.Binary{Fn: graph.Mul}, counts, lossGrad))
+	return l, popxl.Apply[T](call, &graph.Cast{To: popxl.TypeOf[T]()}, d)
+}

@@ -40,16 +40,3 @@ func GroupNorm[T popxl.Float](x, weight, bias popxl.Tensor[T], groups int64, eps
 func BatchNormInference[T popxl.Float](x, weight, bias, mean, variance popxl.Tensor[T], epsilon float64) popxl.Tensor[T] {
 	return popxl.Apply[T]("ops.BatchNormInference", &graph.BatchNorm{Epsilon: epsilon}, x, weight, bias, mean, variance)
 }
-
-// AveragePool returns the mean of each window of x [N, C, …]; kernel has the window's sizes. Padding does not count.
-func AveragePool[T popxl.Float](x popxl.Tensor[T], kernel []int64, w Window) popxl.Tensor[T] {
-	const call = "ops.AveragePool"
-	if !x.Valid() {
-		return x
-	}
-	w, err := w.fill(max(len(x.Shape())-2, 0))
-	if err != nil {
-		return popxl.Fail[T](x.Ir(), call, err)
-	}
-	return popxl.Apply[T](call, &graph.AveragePool{Kernel: clone(kernel), Strides: w.Strides, Dilations: w.Dilations, PadsBegin: w.Begin, PadsEnd: w.End}, x)
-}

@@ -103,6 +103,46 @@ func SumSquare[T popxl.Number](x popxl.Tensor[T], over ...int64) popxl.Tensor[T]
 	return reduce("ops.SumSquare", graph.ReduceSumSquare, x, over)
 }
 
+// LambSquare returns the sum of the squares of all elements as float32, in which they are computed: what the LAMB optimizer takes of a tensor's norm.
+func LambSquare[T popxl.Float](x popxl.Tensor[T]) popxl.Tensor[float32] {
+	const call = "ops.LambSquare"
+	return reduce(call, graph.ReduceSumSquare, popxl.Apply[float32](call, &graph.Cast{To: graph.F32}, x), nil)
+}
+
+// Histogram returns how many elements of x lie between the numbers of levels, which ascend: below levels[0], from levels[0] on and below levels[1], and so on, from the last on; with absolute, how many of their absolute
+// values. There is one number more than levels. An element that is no number counts as below all.
+func Histogram[T popxl.Float](x popxl.Tensor[T], levels []float64, absolute bool) popxl.Tensor[uint32] {
+	const call = "ops.Histogram"
+	if !x.Valid() {
+		return popxl.Failed[uint32](x.Ir())
+	}
+	for i, l := range levels {
+		if l != l || i > 0 && l <= levels[i-1] {
+			return popxl.Fail[uint32](x.Ir(), call, fmt.Errorf("level %d is %g, want numbers that ascend", i, l))
+		}
+	}
+	n := int64(1)
+	for _, d := range x.Shape() {
+		n *= d
+	}
+	if n > 1<<31-1 || len(levels) > 1<<16 {
+		return popxl.Fail[uint32](x.Ir(), call, fmt.Errorf("%d elements and %d levels, want less than 2^31 and at most 2^16", n, len(levels)))
+	}
+	if absolute {
+		x = popxl.Apply[T](call, &graph.Unary{Fn: graph.Abs}, x)
+	}
+	// How many are at least each level; the counts are the differences.
+	above := []popxl.Operand{popxl.Constant(x.Ir(), []int32{int32(n)}, 1)}
+	for _, l := range levels {
+		over := popxl.Apply[bool](call, &graph.Binary{Fn: graph.GreaterEqual}, x, number[T](call, x.Ir(), l))
+		count := reduce(call, graph.ReduceSum, popxl.Apply[int32](call, &graph.Cast{To: graph.I32}, over), nil)
+		above = append(above, popxl.Apply[int32](call, &graph.Reshape{Shape: []int64{1}}, count))
+	}
+	from := popxl.Apply[int32](call, &graph.Concat{}, above...)
+	to := popxl.Apply[int32](call, &graph.Concat{}, append(slices.Clone(above[1:]), popxl.Constant(x.Ir(), []int32{0}, 1))...)
+	return popxl.Apply[uint32](call, &graph.Cast{To: graph.U32}, popxl.Apply[int32](call, &graph.Binary{Fn: graph.Sub}, from, to))
+}
+
 // Argmax returns the positions of the greatest elements along an axis, of equal ones the first; the axis is gone from the result.
 func Argmax[T popxl.Number](x popxl.Tensor[T], along int64) popxl.Tensor[int64] {
 	return argmax("ops.Argmax", x, along, false)
