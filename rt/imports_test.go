@@ -23,7 +23,7 @@ var mayImport = map[string]string{
 	"genrt/genqueues":    "rt rt/genrt rt/internal/callerr rt/modelrt",
 	"modelrt":            "ipu popef popef/contract rt rt/internal/callerr rt/internal/hostmem rt/internal/line rt/internal/session rt/internal/settings rt/ring",
 	"popxl":              "ipu ipu/export ipu/graph ipu/graph/autodiff ipu/graph/optim ipu/graph/pass ipu/num popef rt rt/internal/view rt/modelrt",
-	"popxl/ops":          "ipu/graph ipu/graph/optim rt/popxl",
+	"popxl/ops":          "ipu/graph ipu/graph/optim ipu/num rt/popxl",
 	"internal/callerr":   "internal/printable ipu popef",
 	"internal/errs":      "",
 	"internal/histogram": "",
