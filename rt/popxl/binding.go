@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/internal/view"
 )
 
@@ -39,18 +40,19 @@ func bind[T Element](t Tensor[T], name string, kind bindingKind, at int, data []
 	return Binding{t.ir, name, kind, at, t.id, int(unsafe.Sizeof(*new(T))), view.SamplesOf(data).Data}
 }
 
-// Feed returns what gives data to the input in a run: the elements of one tensor, or of one for each iteration, back to back.
+// Feed returns what gives data to the input in a run: the elements of one tensor, or of all that it loads ([Ir.Transfers]) in each iteration, back to back.
 func (in Input[T]) Feed(data []T) Binding { return bind(in.t, in.name, feedInput, in.at, data) }
 
 // Into returns what makes a run write the output's elements to data, whose length is that of [Output.Make].
 func (out Output[T]) Into(data []T) Binding { return bind(out.t, out.name, takeOutput, out.at, data) }
 
-// Make returns a slice that has room for what a run returns: one tensor, or one for each iteration, back to back. It is nil if there is no output since a call failed.
+// Make returns a slice that has room for what a run returns: one tensor, or all that it stores in each iteration, back to back. It is nil if there is no output since a call failed.
 func (out Output[T]) Make() []T {
 	if !out.t.Valid() {
 		return nil
 	}
-	return make([]T, size(out.t.ir.b.Type(out.t.id).Shape)*out.t.ir.iterations)
+	ir := out.t.ir
+	return make([]T, size(ir.b.Type(out.t.id).Shape)*ir.iterations*ir.storesOf(out.at))
 }
 
 // Set returns what gives the variable a value in [Session.SetVariables].
@@ -80,6 +82,9 @@ func (b *Binding) check(ir *Ir, want bindingKind, bytes int, count int64) error 
 	case len(b.data) != bytes:
 		shape := ir.b.Type(b.id).Shape
 		if count > 1 {
+			if one := bytes / int(count); want == feedInput && len(b.data) < bytes && len(b.data)%one == 0 {
+				return fmt.Errorf("%s %q: %d tensors of shape %s, want the %d that a run loads: %w", bindingKinds[b.kind], b.name, len(b.data)/one, graph.ShapeString(shape), count, rt.ErrEndOfData)
+			}
 			shape = slices.Concat([]int64{count}, shape)
 		}
 		return fmt.Errorf("%s %q: %d elements, want the %d of shape %s", bindingKinds[b.kind], b.name, len(b.data)/b.size, bytes/b.size, graph.ShapeString(shape))

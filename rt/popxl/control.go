@@ -46,6 +46,7 @@ func Loop(call string, count int64, body func(iteration Tensor[int64], carried [
 	var params []graph.TensorID
 	b, results, err := ir.nested(call, func() []Operand {
 		params = append(params, ir.parameter("iteration", graph.TensorType{DType: graph.I64}))
+		ir.frame().iteration = params[0]
 		values := make([]Operand, len(carried))
 		for i, id := range ids {
 			params = append(params, ir.parameter("carried", ir.b.Type(id)))
@@ -61,19 +62,34 @@ func Loop(call string, count int64, body func(iteration Tensor[int64], carried [
 	}
 	var made []graph.TensorID
 	if err == nil {
-		ir.b.SetParams(b.id, params, results)
-		made, err = ir.node(&graph.Loop{Body: b.id, Count: count}, ir.scoped(call), append([]graph.TensorID{graph.None, graph.None}, ids...))
-		err = inner(err)
+		made, err = ir.loop(call, count, b.frame, params, results, ids)
 	}
 	if err != nil {
 		ir.fail(call, err)
 		return failures(ir, carried)
 	}
 	out := make([]Operand, len(carried))
-	for i, id := range made {
-		out[i] = carried[i].with(ir, id)
+	for i := range carried {
+		out[i] = carried[i].with(ir, made[i])
 	}
 	return out
+}
+
+// loop appends the operator of a loop whose body has been made, and returns its results.
+func (ir *Ir) loop(call string, count int64, body *frame, params, results, carried []graph.TensorID) ([]graph.TensorID, error) {
+	all, err := ir.gathered(body)
+	if err != nil {
+		return nil, inner(err)
+	}
+	for _, s := range all {
+		results = append(results, s.rows)
+	}
+	ir.b.SetParams(body.id, params, results)
+	made, err := ir.node(&graph.Loop{Body: body.id, Count: count}, ir.scoped(call), append([]graph.TensorID{graph.None, graph.None}, carried...))
+	if err != nil {
+		return nil, inner(err)
+	}
+	return made, ir.endLoop(body, count, all, made[len(carried):])
 }
 
 // If adds a choice: the results are those of then if cond, of one element, is true, else those of otherwise, and only one of the two is computed. Both functions are called once, to add their
@@ -94,50 +110,85 @@ func If(call string, cond Tensor[bool], then, otherwise func() []Operand) []Oper
 		return nil
 	}
 	var branches [2]branch
+	var results [2][]graph.TensorID
 	failed := false
 	for i, f := range []func() []Operand{then, otherwise} {
-		b, results, err := ir.nested(call, f)
+		var err error
+		branches[i], results[i], err = ir.nested(call, f)
 		if err != nil {
 			ir.fail(call, err)
 		}
-		failed = failed || err != nil || results == nil
-		if !failed {
-			ir.b.SetParams(b.id, nil, results)
-		}
-		branches[i] = b
+		failed = failed || err != nil || results[i] == nil
 	}
 	if failed {
 		return nil
 	}
-	made, err := ir.node(&graph.If{Then: branches[0].id, Else: branches[1].id}, ir.scoped(call), ids)
+	made, err := ir.choice(call, ids[0], branches, results)
 	if err != nil {
 		ir.fail(call, inner(err))
 		return nil
 	}
-	out := make([]Operand, len(made))
-	for i, id := range made {
-		out[i] = branches[0].results[i].with(ir, id)
+	out := make([]Operand, len(branches[0].results))
+	for i, o := range branches[0].results {
+		out[i] = o.with(ir, made[i])
 	}
 	return out
 }
 
+// choice appends the operator of a choice whose branches have been made, and returns its results.
+func (ir *Ir) choice(call string, cond graph.TensorID, branches [2]branch, results [2][]graph.TensorID) ([]graph.TensorID, error) {
+	if n, m := len(results[0]), len(results[1]); n != m {
+		return nil, fmt.Errorf("graph Then has %d results and graph Else %d, want as many", n, m)
+	}
+	if err := ir.sameStreams(branches[0].frame, branches[1].frame); err != nil {
+		return nil, err
+	}
+	own := len(results[0])
+	var all []stored
+	for i, b := range branches {
+		var err error
+		if all, err = ir.gathered(b.frame); err != nil {
+			return nil, err
+		}
+		for _, s := range all {
+			results[i] = append(results[i], s.rows)
+		}
+		ir.b.SetParams(b.id, nil, results[i])
+	}
+	made, err := ir.node(&graph.If{Then: branches[0].id, Else: branches[1].id}, ir.scoped(call), []graph.TensorID{cond})
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range branches[0].loads {
+		ir.frame().loads[i] = saturated(ir.frame().loads[i], n, 1)
+	}
+	for i, s := range all {
+		ir.keepRows(stored{output: s.output, rows: made[own+i], n: s.n})
+	}
+	return made, nil
+}
+
+// subgraph adds a graph; nodes go on going where they went.
+func (ir *Ir) subgraph(name string) graph.GraphID {
+	outside := ir.b.CurrentGraph()
+	defer ir.b.SetGraph(outside)
+	return ir.b.BeginGraph(name)
+}
+
 // branch is a graph that an operator runs, and what the function that made it returned.
 type branch struct {
-	id      graph.GraphID
+	*frame
 	results []Operand
 }
 
 // nested calls build with nodes going to a graph of their own, and resolves what it returns: nil if that comes from a call that failed.
 func (ir *Ir) nested(call string, build func() []Operand) (b branch, results []graph.TensorID, err error) {
-	outside := ir.b.CurrentGraph()
-	b.id = ir.b.BeginGraph(ir.scoped(call))
-	ir.nest = append(ir.nest, b.id)
-	defer func() {
-		ir.nest = ir.nest[:len(ir.nest)-1]
-		ir.b.SetGraph(outside)
-	}()
-	b.results = build()
-	of, results, err := resolve(b.results)
+	b.frame = newFrame(ir.subgraph(ir.scoped(call)), ir.frame())
+	var of *Ir
+	ir.inside(b.frame, func() {
+		b.results = build()
+		of, results, err = resolve(b.results)
+	})
 	switch {
 	case ir.taken:
 		return b, nil, ErrTaken
@@ -150,32 +201,6 @@ func (ir *Ir) nested(call string, build func() []Operand) (b branch, results []g
 	}
 	return b, results, nil
 }
-
-// parameter adds a parameter of the graph that is being made.
-func (ir *Ir) parameter(name string, t graph.TensorType) graph.TensorID {
-	id := ir.b.AddLocal(ir.scoped(name), t)
-	ir.own(id)
-	return id
-}
-
-// own notes tensors that only the innermost graph that is being made can read.
-func (ir *Ir) own(ids ...graph.TensorID) {
-	if len(ir.nest) == 0 {
-		return
-	}
-	for _, id := range ids {
-		ir.owners[id] = ir.nest[len(ir.nest)-1]
-	}
-}
-
-// reachable reports whether a tensor can be read where nodes go now.
-func (ir *Ir) reachable(id graph.TensorID) bool {
-	g, owned := ir.owners[id]
-	return !owned || slices.Contains(ir.nest, g)
-}
-
-// errNested is the error of calls that functions of Loop and If must not make.
-var errNested = errors.New("it is called within the function of a loop or a choice: return the tensor from there, and call it behind")
 
 // failures returns what a call returns in place of results of the types of operands.
 func failures(ir *Ir, like []Operand) []Operand {

@@ -17,7 +17,7 @@
 // call is not reported again. Nothing panics, whatever is passed.
 //
 // An Ir has one graph, which a run computes once, or as often as
-// [Ir.SetIterations] says: an input is one transfer each time, and so is an output.
+// [Ir.SetIterations] says. [Input.Load] is the tensor of a run, [Input.Next] the next of several, in loops, too.
 // [Variable.Assign] changes a variable in a run. [Gradients] adds gradients,
 // [Minimize] a step of an optimizer, [Loop] and [If] loops and choices.
 package popxl

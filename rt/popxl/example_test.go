@@ -124,3 +124,26 @@ func ExampleLoop() {
 	// [16]
 	// [-2]
 }
+
+// A loop loads a number in every iteration, and stores one.
+func ExampleInput_Next() {
+	ir := popxl.New("running")
+	x, sums := popxl.NewInput[float32](ir, "x"), popxl.DeclareOutput[float32](ir, "sums")
+	ops.Repeat(4, ops.Init[float32](ir), func(sum popxl.Tensor[float32]) popxl.Tensor[float32] {
+		sum = ops.Add(sum, x.Next())
+		sums.Store(sum)
+		return sum
+	})
+
+	ctx := context.Background()
+	s, err := popxl.NewSession(ctx, ir)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	got := sums.Make()
+	err = s.In(ctx, func() error { return s.Run(ctx, x.Feed([]float32{1, 2, 3, 4}), sums.Into(got)) })
+	fmt.Println(got, err)
+	// Output:
+	// [1 3 6 10] <nil>
+}

@@ -3,6 +3,7 @@ package popxl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/popefgen/popefgen/ipu/export"
@@ -32,12 +33,33 @@ func (ir *Ir) Export(ctx context.Context) (*export.Model, error) {
 	if len(ir.outputs) == 0 {
 		return nil, errors.New("the Ir returns nothing: add an output with popxl.NewOutput")
 	}
-	exe, err := ir.b.Finish()
+	if err := ir.checkTransfers(); err != nil {
+		return nil, fmt.Errorf("%s: %w", ir.name, err)
+	}
+	several, err := ir.streams()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", ir.name, err)
+	}
+	all, err := ir.b.Finish()
 	if err != nil {
 		return nil, err
 	}
+	exe := new(graph.Executable)
+	*exe = *all
+	exe.Tensors = slices.Clone(all.Tensors) // passes number them anew; the Ir goes on knowing its own
+	for i, l := range ir.loaded {
+		if l.rows != graph.None {
+			exe.Tensors[l.rows].Type.Shape[0] = ir.loads(i)
+		}
+	}
 	m, err := ir.lay(exe)
 	if err != nil {
+		return nil, err
+	}
+	for i := range exe.Programs {
+		exe.Programs[i].Steps = spread(exe.Programs[i].Steps, several)
+	}
+	if err := graph.Verify(exe); err != nil {
 		return nil, err
 	}
 	load := export.LoadProgram

@@ -32,8 +32,13 @@ type Ir struct {
 	stage      stage
 	iterations int64
 
-	nest   []graph.GraphID                  // the graphs of loops and choices that are being made, innermost last
-	owners map[graph.TensorID]graph.GraphID // of tensors of such graphs
+	main   *frame                    // of the graphs that a run calls
+	nest   []*frame                  // of those that are being made within them, innermost last
+	owners map[graph.TensorID]*frame // of tensors of such graphs
+
+	loaded  []loaded   // by input
+	written []declared // by output
+	unequal bool       // inputs may be loaded differently often
 
 	names  map[string]bool // of streams and variables
 	scopes []string
@@ -89,7 +94,7 @@ func (ir *Ir) SetIterations(n int64) {
 
 // New returns an empty Ir; name is for people.
 func New(name string) *Ir {
-	ir := &Ir{name: name, b: graph.NewBuilder(name), names: map[string]bool{}, owners: map[graph.TensorID]graph.GraphID{}, iterations: 1}
+	ir := &Ir{name: name, b: graph.NewBuilder(name), names: map[string]bool{}, owners: map[graph.TensorID]*frame{}, main: newFrame(-1, nil), iterations: 1}
 	ir.b.SetProducer("popxl")
 	ir.begin()
 	return ir

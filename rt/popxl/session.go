@@ -29,6 +29,7 @@ type Session struct {
 	s     rt.Session
 
 	inputs, outputs [][]byte        // memory of the streams, in the Ir's order
+	loads, stores   []int64         // how many tensors a run moves over each of them
 	evaluated       map[string]bool // outputs that Evaluate computes
 
 	mu       sync.Mutex
@@ -61,6 +62,13 @@ func NewSession(ctx context.Context, ir *Ir, opts ...modelrt.SessionOption) (_ *
 		return nil, err
 	}
 	s := &Session{ir: ir, model: model, numbered: map[string]int{}}
+	for _, t := range ir.Transfers() {
+		if n := t.Count * ir.iterations; t.Input {
+			s.loads = append(s.loads, n)
+		} else {
+			s.stores = append(s.stores, n)
+		}
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -74,10 +82,10 @@ func NewSession(ctx context.Context, ir *Ir, opts ...modelrt.SessionOption) (_ *
 		a := &m.Metadata.Anchors[i]
 		names[a.Handle] = a.Name
 	}
-	if s.inputs, err = s.connect(ctx, names, ir.inputs, ipu.HostToDevice); err != nil {
+	if s.inputs, err = s.connect(ctx, names, ir.inputs, s.loads, ipu.HostToDevice); err != nil {
 		return nil, err
 	}
-	if s.outputs, err = s.connect(ctx, names, ir.outputs, ipu.DeviceToHost); err != nil {
+	if s.outputs, err = s.connect(ctx, names, ir.outputs, s.stores, ipu.DeviceToHost); err != nil {
 		return nil, err
 	}
 	s.evaluated = map[string]bool{}
@@ -96,10 +104,10 @@ func NewSession(ctx context.Context, ir *Ir, opts ...modelrt.SessionOption) (_ *
 }
 
 // connect gives each of the streams that runs move memory of its own.
-func (s *Session) connect(ctx context.Context, names map[string]string, ports []export.Port, direction ipu.Direction) ([][]byte, error) {
+func (s *Session) connect(ctx context.Context, names map[string]string, ports []export.Port, moves []int64, direction ipu.Direction) ([][]byte, error) {
 	var all [][]byte
-	for _, p := range ports {
-		b, err := s.buffer(ctx, names, p.Name, direction, int(s.ir.iterations))
+	for i, p := range ports {
+		b, err := s.buffer(ctx, names, p.Name, direction, int(moves[i]))
 		if err != nil {
 			return nil, err
 		}
@@ -308,15 +316,15 @@ func (s *Session) checkRun(bindings []Binding) error {
 	fed := 0
 	for i := range bindings {
 		b := &bindings[i]
-		want, memory := feedInput, s.inputs
+		want, memory, moves := feedInput, s.inputs, s.loads
 		if b.kind == takeOutput {
-			want, memory = takeOutput, s.outputs
+			want, memory, moves = takeOutput, s.outputs, s.stores
 		}
-		bytes := 0
+		bytes, count := 0, int64(1)
 		if b.ir == s.ir && b.kind == want {
-			bytes = len(memory[b.at])
+			bytes, count = len(memory[b.at]), moves[b.at]
 		}
-		if err := b.check(s.ir, want, bytes, s.ir.iterations); err != nil {
+		if err := b.check(s.ir, want, bytes, count); err != nil {
 			return err
 		}
 		for j := range i {
