@@ -10,9 +10,9 @@ BIN       := bin/popefgen
 PARALLEL  ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN || echo 2))))
 
 # What is not of the main module, so that users do not download what it needs.
-# The benchmarks' module, for which other engines are compiled for minutes, is among them with POPEFGEN_TESTS=all alone;
-# make bench-test tests it.
-MODULES   := serve/grpc serve/grpc/internal/manifests/strict serve/nats serve/otel ipu/cpu/internal/kernel/internal/asm $(if $(filter all,$(POPEFGEN_TESTS)),bench)
+# Those of the benchmarks and of Kubernetes' own reader of manifests, for which other projects are compiled for minutes,
+# are among them with POPEFGEN_TESTS=all alone; make bench-test tests the first.
+MODULES   := serve/grpc serve/nats serve/otel ipu/cpu/internal/kernel/internal/asm $(if $(filter all,$(POPEFGEN_TESTS)),bench serve/grpc/internal/manifests/strict)
 
 .DEFAULT_GOAL := help
 .PHONY: release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture
@@ -36,14 +36,12 @@ unit: ## all tests of every module (POPEFGEN_TESTS=all: also what they sample ot
 # passes apply, what errors and documents say, damaged files.
 ALONE     := ^(TestPasses.*|TestNearMisses.*|TestErrorsSay.*|TestDecode.*|TestDeepGraphs|TestEveryPattern|TestCancelLongKernel|Test.*Doc)$$
 
-# Packages that start no goroutine, nor do their tests: the engine that they ask has tests of its own.
-SEQUENTIAL := /ipu/(num|export|graph(/(autodiff|dump|internal/.*|optim|pass|rows|work))?)$$
-
 # Families of kernels, whose tests compare numbers: what their threads share is tested above them, by TestPartsTouchNothingInCommon.
 FAMILIES  := $(if $(filter all,$(POPEFGEN_TESTS)),^$$,/ipu/cpu/internal/kernel/[a-z]+$$)
 
 race: ## the concurrent packages under the race detector (POPEFGEN_TESTS=all: every family of kernels too)
-	$(GO) test -vet=off -p $(PARALLEL) -race -short -skip '$(ALONE)' $$($(GO) list ./rt/... ./ipu/... ./serve/... ./generated_examples/... | grep -vE '$(SEQUENTIAL)' | grep -vE '$(FAMILIES)') ./ipu/cpu/internal/kernel/tensor
+	@packages="$$(GO="$(GO)" sh .ci/race.sh ./rt/... ./ipu/... ./serve/... ./generated_examples/...)" && \
+	echo "$(GO) test -race -short of $$(echo "$$packages" | wc -l) packages" && $(GO) test -vet=off -p $(PARALLEL) -race -short -skip '$(ALONE)' $$(echo "$$packages" | grep -vE '$(FAMILIES)') ./ipu/cpu/internal/kernel/tensor
 
 lint: ## gofmt, go vet and staticcheck of every module; functions that nothing reaches
 	@out="$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go'))"; \
