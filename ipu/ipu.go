@@ -185,6 +185,11 @@ type EngineConfig struct {
 	// Options are engine options in the back end's own words. The cpu back
 	// end knows "threads".
 	Options []Option
+	// Streams and Programs are what the model's metadata says of them. They are for
+	// back ends whose executables do not tell themselves, as Poplar's; others
+	// need and read neither.
+	Streams  []StreamInfo
+	Programs []ProgramInfo
 	// Unused, if it is not nil, is called with parts of Executable that the engine
 	// holds in a form of its own and hardly ever looks at again: where they are
 	// parts of a mapped file they need take up no memory. They stay valid. It

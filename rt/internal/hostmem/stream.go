@@ -184,6 +184,7 @@ func (Nothing) Fetch(context.Context, []byte) error { return nil }
 func (Nothing) Prefetch([]byte) bool                { return true }
 func (Nothing) Complete()                           {}
 func (Nothing) InvalidatePrefetched()               {}
+func (Nothing) Empty()                              {}
 
 // Fixed is the data that a model's file carries for an input: the same at
 // every transfer, and read in place.
@@ -276,6 +277,7 @@ func (f *Feed) Reload() { f.done, f.ahead = 0, 0 }
 
 var (
 	_ ipu.Constant = Fixed{}
+	_ ipu.Empty    = Nothing{}
 	_ ipu.Releaser = FileTensor{}
 	_ ipu.Direct   = (*Feed)(nil)
 	_ ipu.Direct   = (*Live)(nil)

@@ -1,0 +1,227 @@
+//go:build poplar && linux && cgo
+
+package poplar
+
+// #include <stdlib.h>
+// #include "shim.h"
+import "C"
+
+import (
+	"context"
+	"runtime/cgo"
+	"sync"
+	"unsafe"
+
+	"github.com/popefgen/popefgen/ipu"
+)
+
+// called is a stream that Poplar calls through cgo. A goroutine of its own makes the calls of the host, so that one that
+// panics, or ends its goroutine, does so nowhere near C++.
+type called struct {
+	e      *Engine
+	host   ipu.Stream
+	info   ipu.StreamInfo
+	output bool
+	handle cgo.Handle
+
+	calls   chan call
+	answers chan answer
+
+	starting sync.Mutex    // guards ended
+	ended    chan struct{} // closed when the goroutine has ended; nil without one
+
+	mu    sync.Mutex // held during a call, and for ahead
+	ahead int        // transfers fetched or prefetched and not complete
+}
+
+// What a call is for.
+type operation uint8
+
+const (
+	fetch operation = iota
+	prefetch
+	complete
+	invalidate
+)
+
+type call struct {
+	op  operation
+	buf []byte
+	run *run // nil outside of runs
+}
+
+type answer struct {
+	ok  bool
+	err error
+}
+
+func (e *Engine) connectGo(info ipu.StreamInfo, handle *C.char, output C.int32_t, host ipu.Stream) (end, error) {
+	s := &called{e: e, host: host, info: info, output: output != 0, calls: make(chan call), answers: make(chan answer, 1)}
+	s.handle = cgo.NewHandle(s)
+	if err := s.connect(handle); err != nil {
+		s.handle.Delete()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *called) connect(handle *C.char) error {
+	output := C.int32_t(0)
+	if s.output {
+		output = 1
+	}
+	var err C.plr_err
+	return failure(C.plr_connect_go(s.e.c, handle, output, C.uint64_t(s.handle), C.size_t(s.info.Bytes), &err), &err, "")
+}
+
+// do has the goroutine make a call of the host.
+func (s *called) do(c call) answer {
+	s.start()
+	s.calls <- c
+	return <-s.answers
+}
+
+// start starts the goroutine, unless it is there.
+func (s *called) start() {
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if s.ended != nil {
+		select {
+		case <-s.ended: // a call has ended it
+		default:
+			return
+		}
+	}
+	s.ended = make(chan struct{})
+	go s.serve(s.ended)
+}
+
+func (s *called) serve(ended chan struct{}) {
+	defer close(ended)
+	for c := range s.calls {
+		if c.run == nil {
+			c.run = &run{ctx: context.Background()}
+		}
+		s.one(c)
+	}
+}
+
+// one makes one call, and answers whatever happens.
+func (s *called) one(c call) {
+	a, returned := answer{}, false
+	s.mu.Lock()
+	defer func() {
+		s.mu.Unlock()
+		if !returned {
+			a = answer{err: ipu.NewExitError()}
+		}
+		s.answers <- a
+	}()
+	a = s.make(c)
+	returned = true
+}
+
+func (s *called) make(c call) (a answer) {
+	defer ipu.Guard(&a.err)
+	switch c.op {
+	case fetch:
+		a.err = s.host.Fetch(c.run.ctx, c.buf)
+		if a.err == nil {
+			s.ahead++
+		}
+	case prefetch:
+		if a.ok = s.host.Prefetch(c.buf); a.ok {
+			s.ahead++
+		}
+	case complete:
+		s.ahead = max(0, s.ahead-1)
+		s.host.Complete()
+	case invalidate:
+		s.ahead = 0
+		s.host.InvalidatePrefetched()
+	}
+	return a
+}
+
+func (s *called) begin(*run)      {}
+func (s *called) pump(*run) error { return nil }
+func (s *called) waits() bool     { return false }
+
+// finish has what was prefetched in a run that failed thrown away: the host starts at its oldest incomplete transfer.
+func (s *called) finish(_ *run, ok bool) error {
+	if ok {
+		return nil
+	}
+	if !s.output {
+		handle := C.CString(s.info.Handle)
+		defer C.free(unsafe.Pointer(handle))
+		_ = s.connect(handle) // it was connected before; if that fails now the engine can do no more, and says so when it runs
+	}
+	s.reset()
+	return nil
+}
+
+// reset tells the host of what is gone, unless Poplar has.
+func (s *called) reset() {
+	s.mu.Lock()
+	ahead := s.ahead
+	s.mu.Unlock()
+	if ahead > 0 {
+		s.do(call{op: invalidate}) // its error has nobody to go to
+	}
+}
+
+func (s *called) release() {
+	s.handle.Delete()
+	close(s.calls)
+	s.starting.Lock()
+	defer s.starting.Unlock()
+	if s.ended != nil {
+		<-s.ended
+	}
+}
+
+// callback makes a call that Poplar has made, and ends the run if it fails.
+func callback(id C.uint64_t, op operation, mem unsafe.Pointer, n C.uint64_t) (ok bool, err error) {
+	s := cgo.Handle(id).Value().(*called)
+	c := call{op: op, buf: unsafe.Slice((*byte)(mem), int(n)), run: s.e.current.Load()}
+	a := s.do(c)
+	if a.err != nil && c.run != nil {
+		c.run.fail(s.info.Handle, a.err)
+	}
+	return a.ok, a.err
+}
+
+func status(err error) C.int32_t {
+	if err != nil {
+		return -1
+	}
+	return 0
+}
+
+//export plrGoFetch
+func plrGoFetch(id C.uint64_t, mem unsafe.Pointer, n C.uint64_t) C.int32_t {
+	_, err := callback(id, fetch, mem, n)
+	return status(err)
+}
+
+//export plrGoPrefetch
+func plrGoPrefetch(id C.uint64_t, mem unsafe.Pointer, n C.uint64_t) C.int32_t {
+	ok, err := callback(id, prefetch, mem, n)
+	if ok && err == nil {
+		return 1
+	}
+	return status(err)
+}
+
+//export plrGoComplete
+func plrGoComplete(id C.uint64_t) C.int32_t {
+	_, err := callback(id, complete, nil, 0)
+	return status(err)
+}
+
+//export plrGoInvalidate
+func plrGoInvalidate(id C.uint64_t) C.int32_t {
+	_, err := callback(id, invalidate, nil, 0)
+	return status(err)
+}

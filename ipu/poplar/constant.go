@@ -1,0 +1,59 @@
+//go:build poplar && linux && cgo
+
+package poplar
+
+// #include "shim.h"
+import "C"
+
+import (
+	"runtime"
+	"unsafe"
+
+	"github.com/popefgen/popefgen/ipu"
+)
+
+// constant is an input that Poplar reads where it lies: a part of a mapped file, or memory of Go that is pinned.
+type constant struct {
+	host ipu.Constant
+	pin  runtime.Pinner
+}
+
+func (e *Engine) connectConstant(handle *C.char, host ipu.Constant) (end, error) {
+	s := &constant{host: host}
+	mem := host.Constant()
+	s.pin.Pin(unsafe.SliceData(mem)) // does nothing to what is not Go's
+	var err C.plr_err
+	if err := failure(C.plr_connect_memory(e.c, handle, unsafe.Pointer(unsafe.SliceData(mem)), C.size_t(len(mem)), &err), &err, ""); err != nil {
+		s.pin.Unpin()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *constant) begin(*run)      {}
+func (s *constant) pump(*run) error { return nil }
+func (s *constant) waits() bool     { return false }
+func (s *constant) reset()          {}
+func (s *constant) release()        { s.pin.Unpin() }
+
+// finish tells the host that the data is on the device.
+func (s *constant) finish(_ *run, ok bool) error {
+	if !ok {
+		return nil
+	}
+	s.host.Complete()
+	if r, is := s.host.(ipu.Releaser); is {
+		r.Release()
+	}
+	return nil
+}
+
+// empty is the end of a stream without a host's side.
+type empty struct{}
+
+func (empty) begin(*run)              {}
+func (empty) pump(*run) error         { return nil }
+func (empty) waits() bool             { return false }
+func (empty) finish(*run, bool) error { return nil }
+func (empty) reset()                  {}
+func (empty) release()                {}

@@ -1,0 +1,42 @@
+//go:build poplar && poplarfake && linux && cgo
+
+package poplar_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/iputest"
+	"github.com/popefgen/popefgen/ipu/poplar"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func backend(t testing.TB) ipu.Backend {
+	b, err := ipu.Lookup(poplar.Name)
+	require.NoError(t, err)
+	return b
+}
+
+// TestEngineSuite runs the suite that every engine has to pass, under each of Poplar's modes and whatever the fake does of its own accord.
+func TestEngineSuite(t *testing.T) {
+	for name, v := range map[string]struct {
+		nasty   string
+		options []ipu.Option
+	}{
+		"default":       {},
+		"no prefetch":   {options: []ipu.Option{{Name: "exchange.enablePrefetch", Value: "false"}}},
+		"look-ahead 0":  {options: []ipu.Option{{Name: "streamCallbacks.maxLookahead", Value: "0"}}},
+		"dedicated":     {options: []ipu.Option{{Name: "streamCallbacks.multiThreadMode", Value: "dedicated"}}},
+		"collaborative": {options: []ipu.Option{{Name: "streamCallbacks.multiThreadMode", Value: "collaborative"}}, nasty: "poison,latency=20"},
+		"nasty":         {nasty: "poison,refuse,extra,discard,seed=7"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("FAKE_POPLAR_NASTY", v.nasty)
+			iputest.RunEngineSuite(t, iputest.Suite{Backend: backend(t), Executable: iputest.SuitePortable(), Options: v.options})
+		})
+	}
+}

@@ -1,0 +1,74 @@
+//go:build poplar && linux && cgo
+
+package poplar
+
+// #include "shim.h"
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/popefgen/popefgen/ipu"
+)
+
+// kinds has the kind for each code of the shim.
+var kinds = map[C.int32_t]ipu.ErrorKind{
+	C.PLR_STD: ipu.KindOther, C.PLR_POPLAR: ipu.KindOther, C.PLR_RUNTIME: ipu.KindRuntime, C.PLR_APPLICATION: ipu.KindApplication,
+	C.PLR_SYSTEM: ipu.KindSystem, C.PLR_RECOVERABLE: ipu.KindRecoverable, C.PLR_UNRECOVERABLE: ipu.KindUnrecoverable,
+	C.PLR_UNKNOWN: ipu.KindUnknown, C.PLR_CONNECTION: ipu.KindStreamConnection, C.PLR_OPTION: ipu.KindInvalidOption,
+	C.PLR_MEMORY: ipu.KindMemory, C.PLR_HASH: ipu.KindPackageHash,
+}
+
+// recoveries has the action for each number of the shim.
+var recoveries = map[C.int32_t]ipu.Recovery{
+	C.PLR_IPU_RESET: ipu.IPUReset, C.PLR_LINK_RESET: ipu.LinkReset, C.PLR_PARTITION_RESET: ipu.PartitionReset, C.PLR_FULL_RESET: ipu.FullReset,
+}
+
+// failure returns the error of a call of the shim, nil for code 0, and frees what it has of C's memory.
+func failure(code C.int32_t, e *C.plr_err, doing string) error {
+	if code == C.PLR_OK {
+		return nil
+	}
+	defer C.plr_err_clear(e)
+	message, class := C.GoString(e.msg), C.GoString(&e._type[0])
+	switch code {
+	case C.PLR_BUSY:
+		return fmt.Errorf("%s: %w: %s", doing, ipu.ErrBusy, message)
+	case C.PLR_ARGUMENT:
+		return fmt.Errorf("%s: %s", doing, message)
+	}
+	kind, ok := kinds[code]
+	if kind == ipu.KindOther && class != "" { // the class says more than the kind
+		message = class + ": " + message
+	}
+	if !ok {
+		message = fmt.Sprintf("code %d of the shim: %s", code, message)
+	}
+	return &ipu.Error{Kind: kind, Recovery: recoveries[e.recovery], Op: doing, Message: message}
+}
+
+// checkLayout compares the memory that Go and C++ share as either of them has it.
+func checkLayout() error {
+	var there [C.PLR_LAYOUT]C.size_t
+	C.plr_layout(&there[0])
+	var e C.plr_err
+	var d C.plr_devinfo
+	var m C.plr_mail
+	var r C.plr_ring
+	here := [C.PLR_LAYOUT]uintptr{
+		unsafe.Sizeof(e), unsafe.Offsetof(e.recovery), unsafe.Offsetof(e._type), unsafe.Offsetof(e.msg),
+		unsafe.Sizeof(d), unsafe.Offsetof(d._type), unsafe.Offsetof(d.remote_buffers), unsafe.Offsetof(d.arch), unsafe.Offsetof(d.system),
+		unsafe.Sizeof(m), unsafe.Offsetof(m.command), unsafe.Offsetof(m.program), unsafe.Offsetof(m.failed), unsafe.Offsetof(m.ended),
+		unsafe.Offsetof(m.result), unsafe.Offsetof(m.eventfd), unsafe.Offsetof(m.go_waits), unsafe.Offsetof(m.c_waits),
+		unsafe.Sizeof(r), unsafe.Offsetof(r.tail), unsafe.Offsetof(r.c_waits), unsafe.Offsetof(r.go_waits), unsafe.Offsetof(r.look),
+		unsafe.Offsetof(r.mask), unsafe.Offsetof(r.bytes), unsafe.Offsetof(r.stride), unsafe.Offsetof(r.slots), unsafe.Offsetof(r.mail),
+		unsafe.Offsetof(r.fetched),
+	}
+	for i := range here {
+		if here[i] != uintptr(there[i]) {
+			return fmt.Errorf("ipu/poplar: number %d of the layout of shared memory is %d in Go and %d in C++: they were built from different files", i, here[i], there[i])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+// How the Go engine computes portable executables for the fake.
+#ifndef FAKE_POPLAR_FAKE_H
+#define FAKE_POPLAR_FAKE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// fake_compute are functions that run portable executables. Texts that they return are malloc'd.
+typedef struct fake_compute {
+  // describe returns the executable as text (executable.cpp), or NULL and why not.
+  char *(*describe)(const void *exe, size_t size, char **error);
+  // open makes an engine and returns its handle, or 0 and why not.
+  uint64_t (*open)(const void *exe, size_t size, char **error);
+  // load loads it; it returns an error or NULL.
+  char *(*load)(uint64_t engine);
+  // run runs a program, and calls fake_transfer with context for each transfer; it returns an error or NULL.
+  char *(*run)(uint64_t engine, unsigned program, void *context);
+  void (*close)(uint64_t engine);
+} fake_compute;
+
+// fake_register makes the fake run portable executables.
+void fake_register(const fake_compute *functions);
+
+// fake_transfer moves one transfer of the stream with that number: into data for an input, out of it for an output.
+// What it returns is not 0 if the program has to end.
+int fake_transfer(void *context, uint32_t stream, void *data, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
