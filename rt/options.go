@@ -64,8 +64,11 @@ func WithModelBytes(b []byte) RunnerOption {
 	})
 }
 
+// BackendVariable names the back end of sessions and runners that [WithBackend] and [WithDevice] do not choose.
+const BackendVariable = "POPEFGEN_BACKEND"
+
 // WithBackend chooses the back end by name, such as "cpu" or "poplar". Without
-// it and [WithDevice] it is "cpu" if that is registered, else the only one
+// it and [WithDevice] it is the one that the environment names ([BackendVariable]), "cpu" if that is registered, else the only one
 // that is.
 func WithBackend(name string) Option {
 	return forBoth(func(o *settings.Of[Config]) { o.Config.Backend = name })

@@ -123,6 +123,7 @@ var rooms = []string{
 	"ipu/export",
 	"ipu/cpu",
 	"ipu/iputest",
+	"ipu/poplar",
 	"onnx",
 	"internal/sizes",
 	"rt",

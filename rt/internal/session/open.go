@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -119,6 +120,9 @@ func (s *Session) makeEngine(ctx context.Context, o *Options) error {
 		if o.LookAhead != "" {
 			config.Options = append(config.Options, ipu.Option{Name: "streamCallbacks.maxLookahead", Value: o.LookAhead})
 		}
+		if config.Streams, config.Programs, err = s.described(); err != nil {
+			return err
+		}
 	}
 	config.Options = append(config.Options, o.EngineOptions...)
 	if s.engine, err = backend.NewEngine(config); err != nil {
@@ -198,6 +202,9 @@ func (o *Options) chooseBackend() (ipu.Backend, error) {
 			return nil, fmt.Errorf("%w: back end %q, but a device of %q", rt.ErrOption, name, of)
 		}
 		name = of
+	}
+	if name == "" {
+		name = os.Getenv(rt.BackendVariable)
 	}
 	all := ipu.Backends()
 	if own := o.Manager.Backends; own != nil {

@@ -1,0 +1,49 @@
+//go:build poplar && poplarfake && linux && cgo
+
+package poplar_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/generated_examples/digits/classifier"
+	"github.com/popefgen/popefgen/generated_examples/digits/scans"
+	"github.com/popefgen/popefgen/ipu/poplar"
+	"github.com/popefgen/popefgen/rt"
+)
+
+// answers returns what a runner of the digits example says of scans.
+func answers(t *testing.T, n int, options ...rt.RunnerOption) [][10]float32 {
+	heldOut, err := scans.HeldOut()
+	require.NoError(t, err)
+	r, err := classifier.Open(context.Background(), options...)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Close()) }()
+	in, out := classifier.NewInputs(), classifier.NewOutputs()
+	all := make([][10]float32, n)
+	for i := range all {
+		for y, row := range heldOut[i].Grey {
+			for x, g := range row {
+				in.Image.Data[0][0][y][x] = float32(g) / 16
+			}
+		}
+		require.NoError(t, r.Run(context.Background(), in, out))
+		all[i] = out.Probabilities.Data[0]
+	}
+	return all
+}
+
+// TestDigits runs a generated package on the back end, chosen by an option and by the environment: the answers are those
+// of the cpu back end, to the bit.
+func TestDigits(t *testing.T) {
+	want := answers(t, 40)
+	require.Equal(t, want, answers(t, 40, rt.WithBackend(poplar.Name)))
+	t.Setenv(rt.BackendVariable, poplar.Name)
+	t.Setenv("FAKE_POPLAR_NASTY", "poison,refuse,extra,delay,discard")
+	require.Equal(t, want, answers(t, 40))
+	t.Setenv("FAKE_POPLAR_IPUS", "0")
+	_, err := classifier.Open(context.Background())
+	require.ErrorContains(t, err, "no device", "the environment was not looked at")
+}
