@@ -166,6 +166,7 @@ type DeviceInfo struct {
 	Description   string // for people
 	NumIPUs       int    // IPUs in the group; 1 for a CPU
 	TilesPerIPU   int    // 0 where tiles have no meaning
+	BytesPerTile  int64  // memory of each tile; 0 where tiles have no meaning, or where it is not known
 	Version       int    // IPU hardware version 2 or 21; 0 where there is none, -1 where it is not known
 	RemoteBuffers bool   // supports memory outside the device that it can reach
 	Shared        bool   // any number of engines may be loaded at the same time, as on a CPU; see [Lease]

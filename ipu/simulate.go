@@ -23,18 +23,40 @@ func (t Target) Simulation() Simulation {
 	return Simulation{NumIPUs: t.NumIPUs, Version: t.Version, Options: t.Options}
 }
 
+// Check returns why a device is none for a model compiled for t, and nil if it is one: it has too few IPUs, another version, or no remote buffers. The error wraps
+// [ErrNoDevice]. A CPU, and a device that does not tell, stand for any number of IPUs.
+func (t Target) Check(d DeviceInfo) error {
+	switch need := max(1, t.NumIPUs); {
+	case d.NumIPUs > 0 && d.NumIPUs < need && d.Kind != "cpu":
+		return fmt.Errorf("%w: too few IPUs: need %d, have %d", ErrNoDevice, need, d.NumIPUs)
+	case t.Version > 0 && d.Version > 0 && t.Version != d.Version:
+		return fmt.Errorf("%w: another IPU: need version %d, have %d", ErrNoDevice, t.Version, d.Version)
+	case t.RemoteBuffers && !d.RemoteBuffers:
+		return fmt.Errorf("%w: no remote buffers: the model needs them, and %s %d has none", ErrNoDevice, d.Kind, d.ID)
+	}
+	return nil
+}
+
 // SmallTiles is the number of tiles of a small simulated device: it is quick,
 // and big enough for small programs only.
 const SmallTiles = 4
 
+// What an IPU has, in both versions of the architecture that can be simulated (GC200, Bow and C600): Graphcore's data sheets.
+const (
+	ArchTiles        = 1472       // tiles
+	ArchBytesPerTile = 624 * 1024 // bytes of memory beside each tile
+)
+
 // Simulation describes a simulated device, an "ipu_model". The zero Simulation
 // is one GC200.
 type Simulation struct {
-	Backend     string   // name of the back end; empty for the first, by name, that simulates
-	NumIPUs     int      // IPUs in the group; 0 is 1
-	Version     int      // IPU hardware version, 2 or 21; 0 is 2
-	TilesPerIPU int      // 0 is what the architecture has; fewer run faster; see [SmallTiles]
-	Options     []Option // device options in the back end's own words
+	Backend     string // name of the back end; empty for the first, by name, that simulates
+	NumIPUs     int    // IPUs in the group; 0 is 1
+	Version     int    // IPU hardware version, 2 or 21; 0 is 2
+	TilesPerIPU int    // 0 is what the architecture has, [ArchTiles]; see [SmallTiles]
+	// BytesPerTile is the memory of a tile; 0 is what the architecture has, [ArchBytesPerTile].
+	BytesPerTile int64
+	Options      []Option // device options in the back end's own words
 }
 
 // Small returns the same with [SmallTiles] tiles for each IPU.
@@ -59,6 +81,8 @@ func (s Simulation) filled() (Simulation, error) {
 		return s, fmt.Errorf("it asks for version %d, want 2 or 21", s.Version)
 	case s.TilesPerIPU < 0:
 		return s, fmt.Errorf("it asks for %d tiles, want 1 or more, or 0 for those of the architecture", s.TilesPerIPU)
+	case s.BytesPerTile < 0:
+		return s, fmt.Errorf("it asks for %d bytes for each tile, want 1 or more, or 0 for those of the architecture", s.BytesPerTile)
 	}
 	return s, nil
 }
@@ -67,7 +91,7 @@ func (s Simulation) filled() (Simulation, error) {
 type Simulator interface {
 	Backend
 	// Simulate makes a device of kind "ipu_model". NumIPUs and Version are
-	// set; TilesPerIPU may be 0. The device is not attached, not among those
+	// set; TilesPerIPU and BytesPerTile may be 0. The device is not attached, not among those
 	// that Devices enumerates, and nobody else's.
 	Simulate(ctx context.Context, s Simulation) (Device, error)
 }

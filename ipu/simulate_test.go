@@ -87,3 +87,30 @@ func TestSimulateErrors(t *testing.T) {
 		require.ErrorContains(t, err, tt.want)
 	}
 }
+
+// TestTargetCheck: a device with too few IPUs, another version or no remote buffers is none for a model that needs them.
+func TestTargetCheck(t *testing.T) {
+	model := DeviceInfo{Kind: "ipu_model", ID: 3, NumIPUs: 2, Version: 2}
+	for _, tt := range []struct {
+		target Target
+		device DeviceInfo
+		want   string
+	}{
+		{Target{NumIPUs: 3}, model, "no device: too few IPUs: need 3, have 2"},
+		{Target{NumIPUs: 2}, model, ""},
+		{Target{}, model, ""},
+		{Target{NumIPUs: 4}, DeviceInfo{Kind: "cpu", NumIPUs: 1}, ""},
+		{Target{Version: 21}, model, "no device: another IPU: need version 21, have 2"},
+		{Target{Version: 21}, DeviceInfo{Kind: "ipu", NumIPUs: 1, Version: -1}, ""},
+		{Target{RemoteBuffers: true}, model, "no device: no remote buffers: the model needs them, and ipu_model 3 has none"},
+		{Target{RemoteBuffers: true}, DeviceInfo{Kind: "ipu", NumIPUs: 1, RemoteBuffers: true}, ""},
+	} {
+		err := tt.target.Check(tt.device)
+		if tt.want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorIs(t, err, ErrNoDevice)
+		require.EqualError(t, err, tt.want)
+	}
+}

@@ -20,6 +20,7 @@ type Config struct {
 	Wait           ipu.Wait                         // [WithWait]
 	DeviceID       *int                             // [WithDeviceID]; nil: any
 	DeviceOptions  []ipu.Option                     // [WithDeviceOption]
+	Simulation     *ipu.Simulation                  // [WithSimulation]; nil: a device that exists
 	EngineOptions  []ipu.Option                     // [WithEngineOption], [WithThreads]
 	LookAhead      string                           // [WithLookAhead]; "": Poplar decides
 	SingleCaller   bool                             // [SingleCaller]

@@ -94,6 +94,14 @@ func WithDeviceOption(name, value string) Option {
 	})
 }
 
+// WithSimulation makes a simulated device, an "ipu_model", in place of one that is looked for: each session or replica has one of its
+// own. IPUs and version are the model's where s leaves them open, and so is the back end [WithBackend]'s. A program that is too large for it
+// is refused, with the arithmetic ([ipu.ErrMemory]), and so is one that needs more IPUs, or remote buffers ([ipu.ErrNoDevice]). What it computes is what its
+// back end computes elsewhere.
+func WithSimulation(s ipu.Simulation) Option {
+	return forBoth(func(o *settings.Of[Config]) { o.Config.Simulation, o.Narrowed = &s, "WithSimulation" })
+}
+
 // WithManager makes m find the device and, if it has back ends of its own, the
 // back end.
 func WithManager(m *ipu.Manager) Option {
@@ -138,12 +146,12 @@ func WithEngineOption(name, value string) Option {
 	})
 }
 
-// WithLookAhead limits how many points at which host and device meet Poplar
-// prepares in advance; without it Poplar decides. 0 avoids the deadlock of a
+// WithLookAhead limits how many points at which host and device meet the device
+// prepares in advance; without it the back end decides. 0 avoids the deadlock of a
 // model with prefetching and several device iterations where a request has not
-// enough data for all of them. It is Poplar's engine option
-// streamCallbacks.maxLookahead; executables of other formats look nowhere
-// ahead, and ignore it.
+// enough data for all of them. It is the engine option
+// streamCallbacks.maxLookahead, of Poplar and of the simulated devices of the cpu back end ([WithSimulation]); a
+// CPU looks nowhere ahead.
 func WithLookAhead(points uint) Option {
 	return forBoth(func(o *settings.Of[Config]) { o.Config.LookAhead = strconv.FormatUint(uint64(points), 10) })
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"runtime"
@@ -41,8 +42,10 @@ func printVersion(w io.Writer) {
 
 var devicesCommand = &cli.Command{
 	Name:      "devices",
-	Usage:     "list the devices of every back end",
+	Usage:     "list the devices of every back end, and those that it simulates",
 	UsageText: "popefgen devices",
+	Description: "A device with an ID exists. Those without one are made for who asks for one, with as many IPUs and tiles as\n" +
+		"he says (rt.WithSimulation, ipu.Simulation): they compute on the processor, and have the limits of an IPU.",
 	Action: func(c *cli.Context) error {
 		if err := noArgs(c); err != nil {
 			return err
@@ -61,7 +64,25 @@ var devicesCommand = &cli.Command{
 				i := d.Info()
 				t.Row(i.Backend, i.ID, i.Kind, i.NumIPUs, table.OrDash(i.TilesPerIPU), table.OrDash(i.Version), i.Description)
 			}
+			if s, ok := b.(ipu.Simulator); ok {
+				if err := listSimulated(c.Context, t, s); err != nil {
+					return err
+				}
+			}
 		}
 		return t.Print(c.App.Writer)
 	},
+}
+
+// listSimulated adds the devices that a back end simulates, one of each version.
+func listSimulated(ctx context.Context, t *table.Table, b ipu.Simulator) error {
+	for _, version := range []int{2, 21} {
+		d, err := b.Simulate(ctx, ipu.Simulation{NumIPUs: 1, Version: version})
+		if err != nil {
+			return fmt.Errorf("devices that back end %s simulates: %w", b.Name(), err)
+		}
+		i := d.Info()
+		t.Row(i.Backend, "–", i.Kind, "any", i.TilesPerIPU, i.Version, i.Description)
+	}
+	return nil
 }

@@ -24,6 +24,13 @@ func TestConformance(t *testing.T) {
 			iputest.RunEngineSuite(t, iputest.Suite{Backend: backend, Executable: iputest.SuitePortable(), Options: options})
 		})
 	}
+	t.Run("simulated", func(t *testing.T) {
+		iputest.RunEngineSuite(t, iputest.Suite{Backend: backend, Executable: iputest.SuitePortable(), Device: func(t testing.TB) ipu.Device {
+			d, err := backend.(ipu.Simulator).Simulate(context.Background(), ipu.Simulation{NumIPUs: 1, Version: 2})
+			require.NoError(t, err)
+			return d
+		}})
+	})
 	t.Run("prepared", func(t *testing.T) {
 		iputest.RunEngineSuite(t, iputest.Suite{Backend: guarding{backend}, Executable: iputest.SuitePortable()})
 	})

@@ -36,6 +36,8 @@ const Name = "cpu"
 
 func init() { ipu.Register(backend{}) }
 
+var _ ipu.Simulator = backend{}
+
 // backend implements [ipu.Backend].
 type backend struct{}
 
@@ -92,7 +94,9 @@ func newEngine(c ipu.EngineConfig) (*Engine, error) {
 		return nil, err
 	}
 	room := budget.From(c.Context).Part(opts.Memory)
-	l, kernels, err := weights.Open(c.Context, c.Executable, opts,
+	common := opts
+	common.lookAhead = 0 // engines that differ in it share
+	l, kernels, err := weights.Open(c.Context, c.Executable, common,
 		func(ctx context.Context, exe *graph.Executable, room *budget.Budget) (*plan.Compiled, error) {
 			return plan.Compile(ctx, exe, opts.Options, room)
 		}, room)
@@ -103,11 +107,17 @@ func newEngine(c ipu.EngineConfig) (*Engine, error) {
 	return assemble(c, opts, l, kernels), nil
 }
 
-// device implements [ipu.Device]. Any number of holders share the CPU.
-type device struct{ attached atomic.Bool }
+// device implements [ipu.Device]: the CPU, which any number of holders share, or a simulated device.
+type device struct {
+	attached  atomic.Bool
+	simulated *simulated // of an "ipu_model"
+}
 
-// Info describes the processors that this process may use.
+// Info describes the processors that this process may use, or what is simulated.
 func (d *device) Info() ipu.DeviceInfo {
+	if d.simulated != nil {
+		return d.simulated.info
+	}
 	return ipu.DeviceInfo{
 		ID:      0,
 		Backend: Name,
@@ -126,9 +136,12 @@ func (d *device) Attach() (bool, error) {
 	return true, nil
 }
 
-// Detach always succeeds.
+// Detach always succeeds. What was loaded onto a simulated device is gone.
 func (d *device) Detach() error {
 	d.attached.Store(false)
+	if d.simulated != nil {
+		d.simulated.loaded.Store(nil)
+	}
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/need"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/weights"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
@@ -63,6 +64,8 @@ type Engine struct {
 	staging    []byte          // memory for transfers to tensors that are only kept packed; dropped after each run
 	release    []func()        // give back memory that the garbage collector does not know
 	spent      int64           // operations of loops in this run that may go on for ever
+	simulated  *simulated      // device that it is loaded onto, or nil: the CPU
+	need       *need.Need      // of memory on simulated devices; nil: it has not been asked for
 	at         int             // the instruction that runs, for messages about a panic
 	worn       *workers.Labels // by the goroutine that runs a program
 }
@@ -100,6 +103,7 @@ type program struct {
 	sources  []*byte       // memory to list those of the set in
 	rest     []instruction // code without what sets values of the set
 
+	ahead  []looking         // inputs that a simulated device moves ahead
 	labels []*workers.Labels // per step of the plan; nil unless the option is on
 
 	ready bool // every stream that it moves is connected, and persistent has values
@@ -256,7 +260,7 @@ func (e *Engine) list(which []int) string {
 
 // Load allocates the engine's memory, packs constants unless another engine of
 // the same executable has done so, and forgets the values of persistent tensors:
-// they are zero until a program sets them.
+// they are zero until a program sets them. A program that is too large for a simulated device is [ipu.ErrMemory], with the arithmetic.
 func (e *Engine) Load(ctx context.Context, d ipu.Device) (err error) {
 	fail := func(err error) error { return fmt.Errorf("load the engine: %w", err) }
 	if err := e.enter(); err != nil {
@@ -273,12 +277,20 @@ func (e *Engine) Load(ctx context.Context, d ipu.Device) (err error) {
 	if !cpu.attached.Load() {
 		return fail(fmt.Errorf("%w", ipu.ErrNotAttached))
 	}
+	e.leaveSimulated()
+	e.state.CompareAndSwap(loaded, created)
+	if cpu.simulated != nil {
+		if err := e.enterSimulated(cpu.simulated); err != nil {
+			return fail(err)
+		}
+	}
 	if !e.built {
 		if err := e.build(); err != nil {
 			return fail(err)
 		}
 		e.built = true
 	}
+	e.simulated = cpu.simulated
 	for _, p := range e.persistent {
 		p.defined = false
 		p.lender = nil
@@ -393,6 +405,7 @@ func (e *Engine) Close() error {
 		return fmt.Errorf("close the engine: %w", err)
 	}
 	e.state.Store(closed)
+	e.leaveSimulated()
 	e.pool.Close()
 	for i := range e.streams {
 		s := &e.streams[i]

@@ -538,7 +538,7 @@ func TestBackend(t *testing.T) {
 		"format is unknown":   {Executable: []byte("ELF")},
 		"invalid portable":    {Executable: []byte(ipu.PortableMagic + " and nothing else")},
 		`threads="0": want a`: {Executable: executable(t, twoLayers(t)), Options: opt("threads", "0")},
-		"alias, costs, inplace, labels, layout, memory, nhwc, prepack, threads, tiling, work": {Executable: executable(t, twoLayers(t)), Options: opt("speed", "high")},
+		"alias, costs, inplace, labels, layout, memory, nhwc, prepack, streamCallbacks.maxLookahead, threads, tiling, work": {Executable: executable(t, twoLayers(t)), Options: opt("speed", "high")},
 		`want "on" or "off"`: {Executable: executable(t, twoLayers(t)), Options: opt("inplace", "maybe")},
 	} {
 		_, err := b.NewEngine(c)

@@ -59,6 +59,7 @@ type transfer struct {
 	window     *ipu.Window // of stream, if it has one
 	memory     *memory     // the buffer; nil for an output of a constant or persistent tensor
 	persistent *persistent // an input's target, if it is not a buffer
+	ahead      *ahead      // of the stream, if the device looks ahead
 	inPlace    bool        // the host's memory may stand in for the buffer
 	unread     bool        // nothing reads the input
 
@@ -93,11 +94,25 @@ func (p *program) Run(ctx context.Context) (err error) {
 		if e.filling != nil {
 			e.endFilling(ctx, err == nil && returned)
 		}
+		if p.ahead != nil {
+			if late := p.endAhead(); err == nil {
+				err = late
+			}
+		}
 	}()
+	if e.simulated != nil {
+		if err := e.displaced(p); err != nil {
+			returned = true
+			return err
+		}
+	}
 	if !p.ready {
 		if err := e.makeReady(p); err != nil {
 			return err
 		}
+	}
+	if p.ahead != nil {
+		p.beginAhead()
 	}
 	if p.set != nil {
 		err = e.runLoad(ctx, p)
@@ -126,6 +141,7 @@ func (e *Engine) makeReady(p *program) error {
 			t.window = t.stream.window
 		}
 	}
+	e.lookAhead(p)
 	p.ready = true
 	return nil
 }
@@ -257,6 +273,9 @@ func (t *transfer) done() {
 // copyIn moves one transfer into the buffer, or makes the host's memory stand
 // in for it until [transfer.complete].
 func (t *transfer) copyIn(ctx context.Context) error {
+	if t.ahead != nil {
+		return t.copyAhead(ctx)
+	}
 	m, err := t.hostMemory(ctx)
 	if err != nil {
 		return err

@@ -21,11 +21,12 @@ import (
 // options are an engine's options, parsed.
 type options struct {
 	plan.Options
-	labels bool
+	labels    bool
+	lookAhead int64 // transfers of an input that a simulated device moves ahead
 }
 
 func defaultOptions() options {
-	return options{Options: plan.Options{Work: plan.UsualWork, InPlace: true, Alias: true, Prepack: true, Layout: true,
+	return options{lookAhead: unlimitedAhead, Options: plan.Options{Work: plan.UsualWork, InPlace: true, Alias: true, Prepack: true, Layout: true,
 		Options: layout.Options{Threads: runtime.GOMAXPROCS(0), Tiling: true, NHWC: true, Costs: costs.Usual()}}}
 }
 
@@ -53,6 +54,7 @@ var knownOptions = []option{
 		onOff(func(o *options) *bool { return &o.NHWC })},
 	{"prepack", `"off" keeps weights row-major; "on" keeps them in the layout their kernels prefer`,
 		onOff(func(o *options) *bool { return &o.Prepack })},
+	{"streamCallbacks.maxLookahead", `how many transfers of an input a simulated device moves ahead within a run: a number, 0 for none, or "unlimited", the default, which is up to 4096 or 64 MiB of them; a CPU moves none`, setLookAhead},
 	{"threads", "goroutines that compute, the caller of Run included; default: GOMAXPROCS", setThreads},
 	{"tiling", `"off" runs operators on NCHWc activations one after the other; "on" runs several of them depth-first, tile by tile, where that saves time`,
 		onOff(func(o *options) *bool { return &o.Tiling })},

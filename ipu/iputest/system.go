@@ -98,15 +98,11 @@ func New(c Config) *System {
 	return s
 }
 
-// archTiles is the number of tiles of an IPU, for both versions of the
-// architecture that there are (GC200, Bow and C600).
-const archTiles = 1472
-
 // add makes a device.
 func (s *System) add(d ipu.DeviceInfo) *unit {
 	d.Backend = s.name
 	if d.TilesPerIPU == 0 {
-		d.TilesPerIPU = archTiles
+		d.TilesPerIPU = ipu.ArchTiles
 	}
 	if d.Description == "" {
 		d.Description = fmt.Sprintf("test device, %d IPUs of %d tiles", d.NumIPUs, d.TilesPerIPU)

@@ -121,7 +121,8 @@ func (d *Devices) acquire(ctx context.Context, r ipu.Request, check func() error
 	return out, err
 }
 
-// IPUModel makes a simulated device, of this caller alone. The error wraps [ipu.ErrNoDevice] if no back end simulates.
+// IPUModel makes a simulated device, of this caller alone: PopART's createIpuModelDevice, whose options [ParseIPUModel] reads. The CPU simulates: it computes as
+// it does elsewhere, and refuses what is too large for so many tiles ([ipu.ErrMemory]). The error wraps [ipu.ErrNoDevice] if no back end simulates.
 func (d *Devices) IPUModel(ctx context.Context, s ipu.Simulation) (out *Device, err error) {
 	err = guard("make a simulated device", func() error {
 		made, err := d.manager().Simulate(ctx, s)

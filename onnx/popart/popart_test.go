@@ -251,30 +251,67 @@ func TestDevices(t *testing.T) {
 	require.ErrorIs(t, s.PrepareDevice(t.Context()), popart.ErrOffline)
 }
 
-// TestSimulated runs a session on a simulated device of a test system, which acquires by number too; the CPU simulates nothing, and says so.
+// TestSimulated runs a session on simulated devices, of a test system and of the CPU. The latter refuses what its tiles have no room for, and more replicas than it has IPUs.
 // Feature 112.
 func TestSimulated(t *testing.T) {
+	session := func(d *popart.Device, o *popart.Options) *popart.InferenceSession {
+		s, err := popart.NewInferenceSession(t.Context(), doubler(), popart.DataFlow{1, popart.Anchors{"z": popart.All}}, d, shapes, o)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		return s
+	}
 	sys := iputest.New(iputest.Config{})
-	devices := popart.Devices{Manager: sys.Manager()}
-	d, err := devices.IPUModel(t.Context(), ipu.Simulation{NumIPUs: 1, Version: 21})
-	require.NoError(t, err)
-	defer d.Close()
-	require.Equal(t, "ipu_model", d.Info().Kind)
-	require.Equal(t, 21, d.Info().Version)
-	s, err := popart.NewInferenceSession(t.Context(), doubler(), popart.DataFlow{1, popart.Anchors{"z": popart.All}}, d, shapes, nil)
-	require.NoError(t, err)
-	defer s.Close()
-	require.NoError(t, s.PrepareDevice(t.Context()))
-	out := s.InitAnchorArrays()
-	require.NoError(t, s.Run(t.Context(), popart.Arrays(map[string]popart.Array{"x": popart.Of(count(6))}, out)))
-	require.Equal(t, []float32{1, 4, 7, 7, 10, 13}, popart.In[float32](out["z"]))
-
-	_, err = devices.AcquireAvailable(t.Context(), 4)
+	for _, devices := range []popart.Devices{{Manager: sys.Manager()}, {}} {
+		d, err := devices.IPUModel(t.Context(), ipu.Simulation{NumIPUs: 1, Version: 21})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, d.Close()) })
+		require.Equal(t, "ipu_model", d.Info().Kind)
+		require.Equal(t, 21, d.Info().Version)
+		s := session(d, nil)
+		require.NoError(t, s.PrepareDevice(t.Context()))
+		out := s.InitAnchorArrays()
+		require.NoError(t, s.Run(t.Context(), popart.Arrays(map[string]popart.Array{"x": popart.Of(count(6))}, out)))
+		require.Equal(t, []float32{1, 4, 7, 7, 10, 13}, popart.In[float32](out["z"]))
+	}
+	_, err := (&popart.Devices{Manager: sys.Manager()}).AcquireAvailable(t.Context(), 4)
 	require.ErrorIs(t, err, ipu.ErrNoDevice)
 	require.ErrorContains(t, err, "4")
-	_, err = (&popart.Devices{}).IPUModel(t.Context(), ipu.Simulation{})
-	require.ErrorIs(t, err, ipu.ErrNoDevice)
+
+	small, err := (&popart.Devices{}).IPUModel(t.Context(), ipu.Simulation{BytesPerTile: 14}.Small())
+	require.NoError(t, err)
+	err = session(small, nil).PrepareDevice(t.Context())
+	require.ErrorIs(t, err, ipu.ErrMemory)
 	require.ErrorIs(t, err, popart.ErrRuntime)
+	require.ErrorContains(t, err, "the device has 56: IPUs 1 × tiles 4 × bytes 14; the largest: ")
+
+	two, err := (&popart.Devices{}).IPUModel(t.Context(), ipu.Simulation{NumIPUs: 2})
+	require.NoError(t, err)
+	require.NoError(t, session(two, &popart.Options{ReplicationFactor: 2}).PrepareDevice(t.Context()))
+	err = session(two, &popart.Options{ReplicationFactor: 4}).PrepareDevice(t.Context())
+	require.ErrorIs(t, err, ipu.ErrNoDevice)
+	require.ErrorContains(t, err, "too few IPUs: need 4, have 2")
+}
+
+// TestParseIPUModel reads the options of createIpuModelDevice.
+// Feature 112.
+func TestParseIPUModel(t *testing.T) {
+	s, err := popart.ParseIPUModel(map[string]string{"numIPUs": "4", "tilesPerIPU": "64", "ipuVersion": "ipu21", "compileIPUCode": "false"})
+	require.NoError(t, err)
+	require.Equal(t, ipu.Simulation{NumIPUs: 4, TilesPerIPU: 64, Version: 21}, s)
+	s, err = popart.ParseIPUModel(nil)
+	require.NoError(t, err)
+	require.Zero(t, s)
+	for want, options := range map[string]map[string]string{
+		`IPU model: tiles="4" is unknown, want one of compileIPUCode, ipuVersion, numIPUs, tilesPerIPU`: {"tiles": "4"},
+		`IPU model: numIPUs="0": want a number, 1 or more`:                                              {"numIPUs": "0"},
+		`IPU model: tilesPerIPU="many": want a number, 1 or more`:                                       {"tilesPerIPU": "many"},
+		`IPU model: ipuVersion="ipu1": want "ipu2" or "ipu21"`:                                          {"ipuVersion": "ipu1"},
+		`IPU model: compileIPUCode="true": want "false": there is no code of an IPU to compile`:         {"compileIPUCode": "true"},
+	} {
+		_, err := popart.ParseIPUModel(options)
+		require.ErrorIs(t, err, popart.ErrOption)
+		require.ErrorContains(t, err, want)
+	}
 }
 
 // regression is y = x·w, with the loss "loss": its mean square.

@@ -139,7 +139,8 @@ func (s *session) locked(doing string, f func() error) error {
 	})
 }
 
-// PrepareDevice makes the engine, attaches the device if that is left to do, and loads the executable. An inference session's weights are loaded too. Calling it again changes nothing.
+// PrepareDevice makes the engine, attaches the device if that is left to do, and loads the executable. The error wraps [ipu.ErrMemory] if it is too large for a simulated
+// device, and [ipu.ErrNoDevice] if that has fewer IPUs than there are replicas. An inference session's weights are loaded too. Calling it again changes nothing.
 func (s *session) PrepareDevice(ctx context.Context) error {
 	return s.locked("prepare device", func() error {
 		switch {
@@ -149,6 +150,9 @@ func (s *session) PrepareDevice(ctx context.Context) error {
 			return wrong(ErrOption, "there is no device: take one of CPU or Devices")
 		case s.device.connection == ConnectNever:
 			return fail(ClassRuntime, "prepare device", ErrOffline)
+		}
+		if err := s.device.holds(s.options.ReplicationFactor); err != nil {
+			return fail(ClassRuntime, "prepare device", err)
 		}
 		known, _ := s.options.engine(s.device.Info().Backend)
 		opts := []modelrt.SessionOption{rt.WithManager(s.device.manager), rt.WithDevice(s.device.of), rt.SaveOnUnbind()}

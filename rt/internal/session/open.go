@@ -117,12 +117,12 @@ func (s *Session) makeEngine(ctx context.Context, o *Options) error {
 		for _, p := range s.model.Metadata.EngineOptions {
 			config.Options = append(config.Options, ipu.Option(p))
 		}
-		if o.LookAhead != "" {
-			config.Options = append(config.Options, ipu.Option{Name: "streamCallbacks.maxLookahead", Value: o.LookAhead})
-		}
 		if config.Streams, config.Programs, err = s.described(); err != nil {
 			return err
 		}
+	}
+	if o.LookAhead != "" {
+		config.Options = append(config.Options, ipu.Option{Name: "streamCallbacks.maxLookahead", Value: o.LookAhead})
 	}
 	config.Options = append(config.Options, o.EngineOptions...)
 	if s.engine, err = backend.NewEngine(config); err != nil {
@@ -307,14 +307,36 @@ func (s *Session) launch(ctx context.Context, o *Options) error {
 	}
 	if s.given = o.Device != nil; s.given {
 		s.setDevice(o.Device)
-	} else {
-		d, err := o.Manager.Get(ctx, s.wanted(o))
-		if err != nil {
-			return err
-		}
-		s.setDevice(d)
+		return s.place(ctx)
 	}
+	var d ipu.Device
+	var err error
+	if o.Simulation != nil {
+		d, err = o.Manager.Simulate(ctx, s.simulated(o))
+	} else {
+		d, err = o.Manager.Get(ctx, s.wanted(o))
+	}
+	if err != nil {
+		return err
+	}
+	s.setDevice(d)
 	return s.place(ctx)
+}
+
+// simulated is the device that is asked for, with what the model was compiled for where that is left open.
+func (s *Session) simulated(o *Options) ipu.Simulation {
+	m, of := *o.Simulation, s.Target().Simulation()
+	if m.Backend == "" {
+		m.Backend = o.Backend
+	}
+	if m.NumIPUs == 0 {
+		m.NumIPUs = of.NumIPUs
+	}
+	if m.Version == 0 {
+		m.Version = of.Version
+	}
+	m.Options = slices.Concat(of.Options, m.Options, o.DeviceOptions)
+	return m
 }
 
 // wanted is the device that the model was compiled for, as the options narrow

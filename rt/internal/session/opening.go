@@ -38,6 +38,8 @@ func OptionsOf(o *settings.Of[rt.Config]) (*Options, error) {
 		o.Fail("Deferred: %w: it goes with Bind, not with WithDevice", rt.ErrOption)
 	case (c.Device != nil || c.Deferred) && o.Narrowed != "":
 		o.Fail("%s: %w: no device is looked for", o.Narrowed, rt.ErrOption)
+	case c.Simulation != nil && (c.DeviceID != nil || c.Wait != ipu.Wait{}):
+		o.Fail("WithSimulation: %w: no device is looked for, so that WithDeviceID and WithWait have no meaning", rt.ErrOption)
 	}
 	return &Options{Config: o.Config, read: &content{tensors: map[string][]byte{}}}, o.Err
 }
@@ -48,6 +50,11 @@ func CloneConfig(c *rt.Config) rt.Config {
 	d.ModelFiles, d.Frozen = slices.Clone(c.ModelFiles), slices.Clone(c.Frozen)
 	d.DeviceOptions, d.EngineOptions = slices.Clone(c.DeviceOptions), slices.Clone(c.EngineOptions)
 	d.ReplicaDevices = maps.Clone(c.ReplicaDevices)
+	if c.Simulation != nil {
+		m := *c.Simulation
+		m.Options = slices.Clone(m.Options)
+		d.Simulation = &m
+	}
 	if c.DeviceID != nil {
 		id := *c.DeviceID
 		d.DeviceID = &id

@@ -146,6 +146,9 @@ func (s *Session) place(ctx context.Context) error {
 func (s *Session) tryPlace(ctx context.Context) error {
 	s.bound.Store(false)
 	s.placed, s.loaded, s.Ready = false, false, false
+	if err := s.Target().Check(s.device.Info()); err != nil {
+		return err
+	}
 	ok, err := s.device.Attach()
 	if err == nil && !ok {
 		err = fmt.Errorf("%w: %s is held by somebody else", ipu.ErrNoDevice, DescribeDevice(s.device))
