@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
 	"os"
 	"os/exec"
 	"path"
@@ -22,6 +20,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/gen"
+	"github.com/popefgen/popefgen/internal/exportdata"
 	"github.com/popefgen/popefgen/internal/golden"
 	"github.com/popefgen/popefgen/popef"
 )
@@ -35,24 +34,10 @@ type typeChecker struct {
 
 func newTypeChecker(t *testing.T, imports []string) *typeChecker {
 	t.Helper()
-	c := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{if .Export}}{{.ImportPath}} {{.Export}}{{end}}"}, imports...)...)
-	var errOut strings.Builder
-	c.Stderr = &errOut
-	out, err := c.Output()
-	require.NoError(t, err, errOut.String())
-	files := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		if name, file, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			files[name] = file
-		}
-	}
 	fset := token.NewFileSet()
-	return &typeChecker{fset, importer.ForCompiler(fset, "gc", func(name string) (io.ReadCloser, error) {
-		if files[name] == "" {
-			return nil, fmt.Errorf("%s is not among what generated code imports", name)
-		}
-		return os.Open(files[name])
-	})}
+	importer, err := exportdata.Importer(fset, imports...)
+	require.NoError(t, err)
+	return &typeChecker{fset, importer}
 }
 
 // check returns what the compiler would complain of.

@@ -1,18 +1,13 @@
 package gen
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
-	"go/importer"
 	"go/parser"
 	"go/token"
 	"go/types"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,34 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/gen/plan"
+	"github.com/popefgen/popefgen/internal/exportdata"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 )
-
-// exports returns an importer for what generated packages import, the packages
-// of the standard library included.
-func exports(t *testing.T, fset *token.FileSet) types.Importer {
-	t.Helper()
-	out, err := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export", "github.com/popefgen/popefgen/golden/internal/affine/want",
-		"github.com/popefgen/popefgen/golden/outputs", "github.com/popefgen/popefgen/ipu/cpu", "testing", "embed", "log", "path/filepath", "errors").Output()
-	require.NoError(t, err)
-	files := map[string]string{}
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p struct{ ImportPath, Export string }
-		if err := d.Decode(&p); err == io.EOF {
-			break
-		} else {
-			require.NoError(t, err)
-		}
-		files[p.ImportPath] = p.Export
-	}
-	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
-		if files[path] == "" {
-			return nil, fmt.Errorf("no package %q", path)
-		}
-		return os.Open(files[path])
-	})
-}
 
 // withPackage imports one package that is under test, and others from its
 // importer.
@@ -154,7 +125,9 @@ func TestWriteInSteps(t *testing.T) {
 		t.Skip("it needs the export data of what generated packages import")
 	}
 	fset := token.NewFileSet()
-	imports := exports(t, fset)
+	imports, err := exportdata.Importer(fset, "github.com/popefgen/popefgen/golden/internal/affine/want",
+		"github.com/popefgen/popefgen/golden/outputs", "github.com/popefgen/popefgen/ipu/cpu", "testing", "embed", "log", "path/filepath", "errors")
+	require.NoError(t, err)
 	zero := 0
 	plain := Options{Package: "net", ModelBase: "net.popef", Tests: true}
 	embedded, other, batched, underscored := plain, plain, plain, plain
