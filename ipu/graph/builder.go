@@ -65,6 +65,9 @@ func (b *Builder) BeginGraph(name string) GraphID {
 // CurrentGraph returns the graph that nodes go to, or -1 before the first.
 func (b *Builder) CurrentGraph() GraphID { return b.current }
 
+// Graph returns a graph as it is so far, whose slices must not be changed.
+func (b *Builder) Graph(g GraphID) Graph { return b.exe.Graphs[g] }
+
 // SetGraph makes nodes go to a graph begun earlier.
 func (b *Builder) SetGraph(g GraphID) { b.current = g }
 

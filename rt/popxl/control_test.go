@@ -143,8 +143,8 @@ func TestControlMistakes(t *testing.T) {
 			popxl.If("mine", c, func() []popxl.Operand { return nil }, func() []popxl.Operand { return []popxl.Operand{x} })
 		}, "graph Then has 0 results"},
 		{func() { popxl.As[float32](n) }, "popxl.As: the tensor is i64[2], want elements of type f32"},
-		{func() { ops.Relu(leaked) }, "operand 0 belongs to the function of a loop or a choice"},
-		{func() { popxl.NewOutput("leaked", leaked) }, "operand 0 belongs to the function of a loop or a choice"},
+		{func() { ops.Relu(leaked) }, "operand 0 belongs to the function of a loop, a choice or a graph"},
+		{func() { popxl.NewOutput("leaked", leaked) }, "operand 0 belongs to the function of a loop, a choice or a graph"},
 		{within(func(x popxl.Tensor[float32]) { popxl.NewOutput("within", x) }), "popxl.NewOutput: it is called within the function of a loop, a choice or a graph"},
 		{within(w.Assign), "popxl.Variable.Assign: it is called within"},
 		{within(func(x popxl.Tensor[float32]) { popxl.Gradients(x, x) }), "popxl.Gradients: it is called within"},

@@ -147,3 +147,35 @@ func ExampleInput_Next() {
 	// Output:
 	// [1 3 6 10] <nil>
 }
+
+// A layer that is called by itself and in a loop, and its gradient graph.
+func ExampleGraph() {
+	ir := popxl.New("layers")
+	var x, w popxl.Param[float32]
+	var y popxl.Result[float32]
+	layer := popxl.NewGraph(ir, "layer", func(g *popxl.Graph) {
+		x, w = popxl.NewParam[float32](g, "x", 2), popxl.NewParam[float32](g, "w", 2)
+		y = popxl.NewResult(g, ops.Tanh(ops.Mul(x.Tensor(), w.Tensor())))
+	})
+	in := popxl.NewInput[float32](ir, "in", 2)
+	one, two := popxl.NewVariable(ir, "one", []float32{1, 2}, 2), popxl.NewVariable(ir, "two", []float32{3, 4}, 2)
+	first := layer.Call(x.Is(in.Load()), w.Is(one.Tensor()))
+	again := layer.Repeat(3, x.From(y.Of(first), y), w.Is(two.Tensor()))
+	out := popxl.NewOutput("out", y.Of(again))
+
+	gradients := layer.Autodiff(popxl.GradOptions{})
+	seed := popxl.Constant(ir, []float32{1, 1}, 2)
+	slope := popxl.NewOutput("slope", popxl.GradientOf(gradients.Call(first, y.Gradient(seed)), x))
+
+	ctx := context.Background()
+	s, err := popxl.NewSession(ctx, ir)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	outs, slopes := out.Make(), slope.Make()
+	err = s.In(ctx, func() error { return s.Run(ctx, in.Feed([]float32{0, 0.5}), out.Into(outs), slope.Into(slopes)) })
+	fmt.Printf("%.3f %.3f %v\n", outs, slopes, err)
+	// Output:
+	// [0.000 0.999] [1.000 0.840] <nil>
+}

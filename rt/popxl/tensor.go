@@ -177,7 +177,7 @@ func resolve(operands []Operand) (*Ir, []graph.TensorID, error) {
 		case has != ir:
 			return ir, nil, fmt.Errorf("operand %d is of another Ir", i)
 		case !ir.reachable(id):
-			return ir, nil, fmt.Errorf("operand %d belongs to the function of a loop or a choice: return it from there", i)
+			return ir, nil, fmt.Errorf("operand %d belongs to the function of a loop, a choice or a graph: return it from there", i)
 		}
 		ids[i], failed = id, failed || id == graph.None
 	}
