@@ -19,6 +19,8 @@ type Binding struct {
 	id   graph.TensorID
 	size int // of an element, in bytes
 	data []byte
+	used *int  // of an input whose data may be longer: how many tensors of it a run has loaded
+	err  error // why there is no data
 }
 
 type bindingKind uint8
@@ -37,7 +39,7 @@ func bind[T Element](t Tensor[T], name string, kind bindingKind, at int, data []
 	if !t.Valid() {
 		return Binding{name: name}
 	}
-	return Binding{t.ir, name, kind, at, t.id, int(unsafe.Sizeof(*new(T))), view.SamplesOf(data).Data}
+	return Binding{ir: t.ir, name: name, kind: kind, at: at, id: t.id, size: int(unsafe.Sizeof(*new(T))), data: view.SamplesOf(data).Data}
 }
 
 // Feed returns what gives data to the input in a run: the elements of one tensor, or of all that it loads ([Ir.Transfers]) in each iteration, back to back.
@@ -52,7 +54,7 @@ func (out Output[T]) Make() []T {
 		return nil
 	}
 	ir := out.t.ir
-	return make([]T, size(ir.b.Type(out.t.id).Shape)*ir.iterations*ir.storesOf(out.at))
+	return make([]T, size(ir.b.Type(out.t.id).Shape)*ir.iterations*ir.storesOf(out.at)*int64(ir.replicas()))
 }
 
 // Set returns what gives the variable a value in [Session.SetVariables].
@@ -70,8 +72,8 @@ func size(shape []int64) int64 {
 	return n
 }
 
-// check refuses a binding that is not for a call of a session of ir, or whose slice has not as many bytes as that call moves, for count tensors.
-func (b *Binding) check(ir *Ir, want bindingKind, bytes int, count int64) error {
+// check refuses a binding that is not for a call of a session of ir, or whose slice has not as many bytes as that call moves: those of a replica, for count tensors, in each of the replicas.
+func (b *Binding) check(ir *Ir, want bindingKind, bytes int, count int64, replicas int) error {
 	switch {
 	case b.ir == nil:
 		return fmt.Errorf("%q: the call that should have added it failed, or it is the zero value", b.name)
@@ -79,17 +81,38 @@ func (b *Binding) check(ir *Ir, want bindingKind, bytes int, count int64) error 
 		return fmt.Errorf("%s %q is of another Ir than the session", bindingKinds[b.kind], b.name)
 	case b.kind != want:
 		return fmt.Errorf("%s %q: it is given to a call that %s", bindingKinds[b.kind], b.name, takes[want])
-	case len(b.data) != bytes:
-		shape := ir.b.Type(b.id).Shape
-		if count > 1 {
-			if one := bytes / int(count); want == feedInput && len(b.data) < bytes && len(b.data)%one == 0 {
-				return fmt.Errorf("%s %q: %d tensors of shape %s, want the %d that a run loads: %w", bindingKinds[b.kind], b.name, len(b.data)/one, graph.ShapeString(shape), count, rt.ErrEndOfData)
-			}
-			shape = slices.Concat([]int64{count}, shape)
-		}
-		return fmt.Errorf("%s %q: %d elements, want the %d of shape %s", bindingKinds[b.kind], b.name, len(b.data)/b.size, bytes/b.size, graph.ShapeString(shape))
+	case b.err != nil:
+		return fmt.Errorf("%s %q: %w", bindingKinds[b.kind], b.name, b.err)
 	}
-	return nil
+	all, have := bytes*replicas, len(b.data)
+	if have == all {
+		return nil
+	}
+	shape := ir.b.Type(b.id).Shape
+	if one := all / int(count); one > 0 && have%one == 0 && want == feedInput {
+		switch {
+		case have > all && b.used != nil:
+			return nil
+		case have < all && (count > 1 || b.used != nil):
+			return fmt.Errorf("%s %q: %d tensors of shape %s%s, want the %d that a run loads: %w",
+				bindingKinds[b.kind], b.name, have/one, graph.ShapeString(shape), ofReplicas(replicas), count, rt.ErrEndOfData)
+		}
+	}
+	switch {
+	case replicas > 1:
+		shape = slices.Concat([]int64{count, int64(replicas)}, shape)
+	case count > 1:
+		shape = slices.Concat([]int64{count}, shape)
+	}
+	return fmt.Errorf("%s %q: %d elements, want the %d of shape %s", bindingKinds[b.kind], b.name, have/b.size, all/b.size, graph.ShapeString(shape))
+}
+
+// ofReplicas says of how many replicas something is, if there are several.
+func ofReplicas(n int) string {
+	if n == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" of each of %d replicas", n)
 }
 
 var takes = [...]string{"", "takes inputs and outputs", "takes inputs and outputs", "takes values to set: Variable.Set", "takes slices to write to: Variable.Into"}

@@ -31,6 +31,7 @@ type Ir struct {
 	calls      [3][]graph.GraphID // graphs that a run calls, by stage; nodes go to the last of the current stage
 	stage      stage
 	iterations int64
+	copies     int // replicas; 0 is 1
 
 	main   *frame                    // of the graphs that a run calls
 	nest   []*frame                  // of those that are being made within them, innermost last

@@ -32,6 +32,9 @@ type Session struct {
 	loads, stores   []int64         // how many tensors a run moves over each of them
 	evaluated       map[string]bool // outputs that Evaluate computes
 
+	copies  []*Session   // of a model of several replicas, each with an engine; this session's mu guards them
+	devices []ipu.Device // that the session acquired
+
 	mu       sync.Mutex
 	attached bool
 	loaded   bool           // the load programs have run since it was attached
@@ -50,116 +53,21 @@ type hostCopy struct {
 // ErrDetached marks errors of calls that need a session that is attached to its device.
 var ErrDetached = errors.New("the session is not attached to its device: call Attach first, or In")
 
-// NewSession makes a session of an Ir, which it exports ([Ir.Export]), and finds a device for it, to which it is not attached yet. [modelrt.SessionOption] are those of sessions
-// of models that are only known at run time, such as the number of threads.
-func NewSession(ctx context.Context, ir *Ir, opts ...modelrt.SessionOption) (_ *Session, err error) {
-	m, err := ir.Export(ctx)
-	if err != nil {
-		return nil, err
-	}
-	model, err := m.Load(ctx, ir.name)
-	if err != nil {
-		return nil, err
-	}
-	s := &Session{ir: ir, model: model, numbered: map[string]int{}}
-	for _, t := range ir.Transfers() {
-		if n := t.Count * ir.iterations; t.Input {
-			s.loads = append(s.loads, n)
-		} else {
-			s.stores = append(s.stores, n)
-		}
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.Close())
-		}
-	}()
-	if s.s, err = modelrt.NewSession(ctx, model, opts...); err != nil {
-		return nil, err
-	}
-	names := map[string]string{}
-	for i := range m.Metadata.Anchors {
-		a := &m.Metadata.Anchors[i]
-		names[a.Handle] = a.Name
-	}
-	if s.inputs, err = s.connect(ctx, names, ir.inputs, s.loads, ipu.HostToDevice); err != nil {
-		return nil, err
-	}
-	if s.outputs, err = s.connect(ctx, names, ir.outputs, s.stores, ipu.DeviceToHost); err != nil {
-		return nil, err
-	}
-	s.evaluated = map[string]bool{}
-	for _, info := range s.s.Streams() {
-		if info.Direction == ipu.DeviceToHost && slices.Contains(info.Programs, export.EvaluateProgram) {
-			s.evaluated[names[info.Handle]] = true
-		}
-	}
-	if err = s.connectVariables(ctx, names); err != nil {
-		return nil, err
-	}
-	if err = s.s.Unload(ctx); err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// connect gives each of the streams that runs move memory of its own.
-func (s *Session) connect(ctx context.Context, names map[string]string, ports []export.Port, moves []int64, direction ipu.Direction) ([][]byte, error) {
-	var all [][]byte
-	for i, p := range ports {
-		b, err := s.buffer(ctx, names, p.Name, direction, int(moves[i]))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, b.Bytes())
-	}
-	return all, nil
-}
-
-// buffer connects memory to the stream of an anchor.
-func (s *Session) buffer(ctx context.Context, names map[string]string, name string, direction ipu.Direction, transfers int) (*modelrt.Buffer, error) {
-	for _, info := range s.s.Streams() {
-		if names[info.Handle] != name || info.Direction != direction {
-			continue
-		}
-		b, err := modelrt.NewBuffer(info, transfers)
-		if err != nil {
-			return nil, err
-		}
-		return b, s.s.Connect(ctx, info.Handle, b)
-	}
-	return nil, fmt.Errorf("%s: the model has no stream of anchor %q", s.ir.name, name)
-}
-
-// connectVariables gives variables and states of optimizers memory for what is saved of them.
-func (s *Session) connectVariables(ctx context.Context, names map[string]string) error {
-	for _, w := range slices.Concat(s.ir.weights, s.ir.states) {
-		c := hostCopy{name: w.Name, data: w.Value}
-		if s.ir.stage == update {
-			var err error
-			if c.saved, err = s.buffer(ctx, names, w.Name, ipu.DeviceToHost, 1); err != nil {
-				return err
-			}
-		}
-		s.host = append(s.host, c)
-	}
-	for _, w := range s.ir.fed {
-		s.numbered[w.Name] = len(s.host)
-		s.host = append(s.host, hostCopy{name: w.Name, data: w.Value})
-	}
-	return nil
-}
-
 // Close detaches the session without copying variables to the host, and releases everything. It may be called any number of times.
 func (s *Session) Close() error {
-	var err error
-	if s.s != nil {
-		err = s.s.Close()
+	var errs []error
+	for _, c := range slices.Concat(s.copies, []*Session{s}) {
+		if c.s != nil {
+			errs = append(errs, c.s.Close())
+		}
 	}
 	s.mu.Lock()
 	s.attached = false
 	s.mu.Unlock()
-	return errors.Join(err, s.model.Close())
+	for _, d := range s.devices {
+		errs = append(errs, d.Detach())
+	}
+	return errors.Join(append(errs, s.model.Close())...)
 }
 
 // Attached reports whether the session is attached to its device.
@@ -195,7 +103,7 @@ func (s *Session) Attach(ctx context.Context, opts ...AttachOption) (*Scope, err
 	if s.attached {
 		return scope, nil
 	}
-	if err := s.s.Reload(ctx); err != nil {
+	if err := s.reload(ctx); err != nil {
 		return nil, err
 	}
 	s.attached = true
@@ -223,6 +131,9 @@ func (c *Scope) Close() error {
 
 func (s *Session) detach(ctx context.Context) error {
 	s.attached, s.loaded, s.stale = false, false, false
+	if s.copies != nil {
+		return s.each(func(c *Session) error { return c.detach(ctx) })
+	}
 	return s.s.Unload(ctx)
 }
 
@@ -244,19 +155,17 @@ func (s *Session) In(ctx context.Context, do func() error, opts ...AttachOption)
 
 // Run runs the model once. It takes [Input.Feed] of every input and [Output.Into] of those outputs that are wanted, whose
 // slices it has written when it returns. It is an error, and nothing runs, if inputs are missing or given twice, a number of elements is wrong, or
-// the session is not attached ([ErrDetached]). It allocates nothing.
+// the session is not attached ([ErrDetached]). It allocates nothing. Of a model of several replicas ([Ir.SetReplicas]) it runs one after the other.
 func (s *Session) Run(ctx context.Context, bindings ...Binding) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.begin("run", bindings); err != nil {
 		return err
 	}
-	s.stale = s.ir.stage == update
-	if err := s.s.Run(ctx); err != nil {
-		return err
-	}
-	s.take(bindings)
-	return nil
+	return s.compute(bindings, func(c *Session) error {
+		c.stale = c.ir.stage == update
+		return c.s.Run(ctx)
+	})
 }
 
 // Evaluate computes what comes before the first gradient and the first change of a variable, and so changes none: how well a network does with data that it does not learn from. It
@@ -268,25 +177,17 @@ func (s *Session) Evaluate(ctx context.Context, bindings ...Binding) error {
 		return err
 	}
 	if s.ir.stage != update {
-		if err := s.s.Run(ctx); err != nil {
-			return err
-		}
-		s.take(bindings)
-		return nil
+		return s.compute(bindings, func(c *Session) error { return c.s.Run(ctx) })
 	}
 	for i := range bindings {
 		if b := &bindings[i]; b.kind == takeOutput && !s.evaluated[b.name] {
 			return fmt.Errorf("%s: evaluate: output %q depends on a gradient or a variable that has changed: Run computes it", s.ir.name, b.name)
 		}
 	}
-	if err := s.s.RunLoaded(ctx, export.EvaluateProgram); err != nil {
-		return err
-	}
-	s.take(bindings)
-	return nil
+	return s.compute(bindings, func(c *Session) error { return c.s.RunLoaded(ctx, export.EvaluateProgram) })
 }
 
-// begin checks what is given to a run, and copies its inputs.
+// begin checks what is given to a run.
 func (s *Session) begin(doing string, bindings []Binding) error {
 	if !s.attached {
 		return fmt.Errorf("%s: %s: %w", s.ir.name, doing, ErrDetached)
@@ -294,21 +195,7 @@ func (s *Session) begin(doing string, bindings []Binding) error {
 	if err := s.checkRun(bindings); err != nil {
 		return fmt.Errorf("%s: %s: %w", s.ir.name, doing, err)
 	}
-	for i := range bindings {
-		if b := &bindings[i]; b.kind == feedInput {
-			copy(s.inputs[b.at], b.data)
-		}
-	}
 	return nil
-}
-
-// take copies the outputs of a run.
-func (s *Session) take(bindings []Binding) {
-	for i := range bindings {
-		if b := &bindings[i]; b.kind == takeOutput {
-			copy(b.data, s.outputs[b.at])
-		}
-	}
 }
 
 // checkRun refuses bindings that do not fit, and tells which inputs are missing.
@@ -324,7 +211,7 @@ func (s *Session) checkRun(bindings []Binding) error {
 		if b.ir == s.ir && b.kind == want {
 			bytes, count = len(memory[b.at]), moves[b.at]
 		}
-		if err := b.check(s.ir, want, bytes, count); err != nil {
+		if err := b.check(s.ir, want, bytes, count, s.replicas()); err != nil {
 			return err
 		}
 		for j := range i {
@@ -349,7 +236,8 @@ func (s *Session) checkRun(bindings []Binding) error {
 }
 
 // Variables writes the values of variables to the slices of [Variable.Into]. If the session is attached and a run has changed variables since the
-// host's copies were made, these are made anew first, all of them in one go; otherwise nothing is moved.
+// host's copies were made, these are made anew first, all of them in one go; otherwise nothing is moved. Of several replicas a slice gets the value of the first, or, if it is
+// as many times as long, that of each.
 func (s *Session) Variables(ctx context.Context, bindings ...Binding) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -363,13 +251,14 @@ func (s *Session) Variables(ctx context.Context, bindings ...Binding) error {
 		return err
 	}
 	for i := range bindings {
-		copy(bindings[i].data, s.host[bindings[i].at].data)
+		s.fetch(&bindings[i])
 	}
 	return nil
 }
 
 // SetVariables gives variables the values of [Variable.Set], which are copied: those of the host now, and those of the device, if the session is attached, with
-// one copy at the end, before which values that a run has changed come to the host. If one of them is wrong, nothing changes.
+// one copy at the end, before which values that a run has changed come to the host. If one of them is wrong, nothing changes. Of several replicas each gets the value, or, of a slice that
+// is as many times as long, one of its own.
 func (s *Session) SetVariables(ctx context.Context, bindings ...Binding) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -383,7 +272,7 @@ func (s *Session) SetVariables(ctx context.Context, bindings ...Binding) error {
 		return err
 	}
 	for i := range bindings {
-		s.host[bindings[i].at].data = slices.Clone(bindings[i].data)
+		s.change(&bindings[i])
 	}
 	if !s.attached {
 		return nil
@@ -430,7 +319,11 @@ func (s *Session) checkVariables(bindings []Binding, want bindingKind) error {
 		if b.ir == s.ir && b.kind == want {
 			bytes = len(s.host[b.at].data)
 		}
-		if err := b.check(s.ir, want, bytes, 1); err != nil {
+		replicas := 1
+		if len(b.data) == bytes*s.replicas() {
+			replicas = s.replicas()
+		}
+		if err := b.check(s.ir, want, bytes, 1, replicas); err != nil {
 			return err
 		}
 	}
@@ -454,12 +347,15 @@ func (s *Session) WeightsFromHost(ctx context.Context) error {
 	if !s.attached {
 		return fmt.Errorf("%s: weights from host: %w", s.ir.name, ErrDetached)
 	}
-	s.stale = false
+	s.forget()
 	return s.upload(ctx)
 }
 
 // download makes the host's copies anew if the device has others.
 func (s *Session) download(ctx context.Context) error {
+	if s.copies != nil {
+		return s.each(func(c *Session) error { return c.download(ctx) })
+	}
 	if !s.attached || !s.stale {
 		return nil
 	}
@@ -477,6 +373,9 @@ func (s *Session) download(ctx context.Context) error {
 
 // upload gives the device the host's copies.
 func (s *Session) upload(ctx context.Context) error {
+	if s.copies != nil {
+		return s.each(func(c *Session) error { return c.upload(ctx) })
+	}
 	weights := make([]rt.Weight, len(s.host))
 	for i := range s.host {
 		weights[i] = rt.Weight{Anchor: s.host[i].name, Data: s.host[i].data}
