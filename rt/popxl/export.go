@@ -26,6 +26,9 @@ func (ir *Ir) Export(ctx context.Context) (*export.Model, error) {
 	if len(ir.nest) > 0 {
 		return nil, errNested
 	}
+	for i := range ir.written {
+		ir.written[i].late = ir.late(i)
+	}
 	ir.taken = true
 	if err := ir.Err(); err != nil {
 		return nil, err
@@ -80,8 +83,8 @@ func (ir *Ir) lay(exe *graph.Executable) (*export.Model, error) {
 		return export.Inference(exe, export.InferenceLayout{Graph: ir.calls[forward][0], Inputs: ir.inputs, Outputs: ir.outputs, Weights: ir.weights, Iterations: ir.iterations})
 	}
 	l := export.TrainingLayout{
-		BatchesPerStep: ir.iterations, Accumulation: 1, Replicas: 1,
-		Forward: ir.calls[forward], Backward: ir.calls[backward], Update: ir.calls[update],
+		BatchesPerStep: ir.iterations, Accumulation: ir.accumulation(), Replicas: 1,
+		Begin: ir.cleared, Forward: ir.calls[forward], Backward: ir.calls[backward], Update: ir.calls[update],
 		Inputs: ir.inputs, Weights: ir.weights, State: ir.states, Optimizer: ir.fed,
 	}
 	for _, p := range ir.outputs {

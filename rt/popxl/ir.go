@@ -31,7 +31,9 @@ type Ir struct {
 	calls      [3][]graph.GraphID // graphs that a run calls, by stage; nodes go to the last of the current stage
 	stage      stage
 	iterations int64
-	copies     int // replicas; 0 is 1
+	copies     int             // replicas; 0 is 1
+	micro      int64           // over how many micro-batches gradients are added up; 0 is 1
+	cleared    []graph.GraphID // clear what micro-batches add to, before the first of them
 
 	main   *frame                    // of the graphs that a run calls
 	nest   []*frame                  // of those that are being made within them, innermost last

@@ -34,6 +34,10 @@ func (v Variable[T]) By(gradient Tensor[T]) Update { return Update{v, gradient} 
 type Training struct {
 	Optimizer optim.Optimizer // such as [optim.NewAdam]
 	Clips     []optim.Clip    // bounds on the norms of gradients
+	// Accumulation is over how many micro-batches a step adds gradients up; 0 and 1 stand for one, and [optim.NewTraining] says how many there may be. A run, or each of its iterations, computes what comes
+	// before the step so often, each time with the next tensors of every input, and what comes behind it once.
+	Accumulation int64
+	Sum          bool // of gradients over the micro-batches; else a step is by their mean
 	// NonFinite says what becomes of a step whose loss or gradients are infinite or no numbers; empty stands for [optim.Refused], an error of the run, or with Scaling for [optim.Skipped].
 	NonFinite optim.NonFinite
 	// Scaling, if it is not nil, changes the scaling of the loss, which begins as the optimizer's, by itself.
@@ -60,6 +64,11 @@ func Minimize[T Float](loss Tensor[T], how Training, variables ...Trainable) Tra
 		ir.fail(call, errors.New("there is no optimizer: take optim.NewAdam or another one of package optim"))
 		return Trained{}
 	}
+	micro := max(how.Accumulation, 1)
+	if how.Accumulation < 0 || len(ir.optimizers) > 0 && micro != ir.accumulation() {
+		ir.fail(call, fmt.Errorf("an accumulation over %d micro-batches, want at least 1, and as many as other steps of the Ir, %d", how.Accumulation, ir.accumulation()))
+		return Trained{}
+	}
 	info, err := ir.backward(autodiff.Options{Provided: []graph.TensorID{loss.id}, Required: ids})
 	if err != nil {
 		ir.fail(call, err)
@@ -70,6 +79,7 @@ func Minimize[T Float](loss Tensor[T], how Training, variables ...Trainable) Tra
 	}
 	t := optim.NewTraining()
 	t.Optimizer, t.Weights, t.Clips, t.NonFinite, t.Scaling = how.Optimizer, weights, how.Clips, how.NonFinite, how.Scaling
+	t.MicroBatches, t.Sum = micro, how.Sum
 	t.Loss, t.LossGradient, t.Backward = loss.id, info.Inputs[0].Tensor, info.Graph
 	exe, err := ir.b.Finish()
 	if err != nil {
@@ -84,8 +94,9 @@ func Minimize[T Float](loss Tensor[T], how Training, variables ...Trainable) Tra
 		return Trained{}
 	}
 	ir.stage = max(ir.stage, backward)
-	ir.calls[ir.stage] = append(ir.calls[ir.stage], slices.Concat(done.Begin, []graph.GraphID{done.Start, info.Graph})...)
-	ir.stage = update
+	ir.cleared = append(ir.cleared, done.Begin...)
+	ir.calls[ir.stage] = append(ir.calls[ir.stage], done.Start, info.Graph)
+	ir.stage, ir.micro = update, micro
 	ir.calls[update] = append(ir.calls[update], done.Update)
 	ir.begin()
 	ir.keep(call, how.Optimizer, weights, done.States, done.Inputs)
@@ -124,7 +135,10 @@ func Optimize(o optim.Optimizer, updates ...Update) {
 	if !ok || ids == nil {
 		return
 	}
-	if err := checkUpdates(ir, o, weights, ids); err != nil {
+	if err := checkUpdates(ir, o, weights, ids); err != nil || ir.accumulation() > 1 {
+		if err == nil {
+			err = fmt.Errorf("another step of the Ir adds gradients up over %d micro-batches, which these are not: take Minimize", ir.accumulation())
+		}
 		ir.fail(call, err)
 		return
 	}

@@ -27,7 +27,7 @@ func (ir *Ir) Transfers() []Transfers {
 	}
 	var all []Transfers
 	for i, p := range ir.inputs {
-		all = append(all, Transfers{p.Name, true, ir.loads(i)})
+		all = append(all, Transfers{p.Name, true, saturated(0, ir.loads(i), ir.accumulation())})
 	}
 	for i, p := range ir.outputs {
 		all = append(all, Transfers{p.Name, false, ir.storesOf(i)})
@@ -35,6 +35,10 @@ func (ir *Ir) Transfers() []Transfers {
 	return all
 }
 
+// accumulation is over how many micro-batches a step adds gradients up.
+func (ir *Ir) accumulation() int64 { return max(ir.micro, 1) }
+
+// loads returns how often a micro-batch loads an input.
 func (ir *Ir) loads(input int) int64 {
 	if ir.loaded[input].rows == graph.None {
 		return 1
@@ -42,11 +46,38 @@ func (ir *Ir) loads(input int) int64 {
 	return ir.main.loads[input]
 }
 
+// storesOf returns how often an iteration of a run stores an output.
 func (ir *Ir) storesOf(output int) int64 {
-	if !ir.written[output].stores {
-		return 1
+	n := int64(1)
+	if ir.written[output].stores {
+		n = total(ir.main.stores[output])
 	}
-	return total(ir.main.stores[output])
+	if ir.late(output) {
+		return n
+	}
+	return saturated(0, n, ir.accumulation())
+}
+
+// late reports whether what changes variables computes an output: once for all micro-batches.
+func (ir *Ir) late(output int) bool {
+	if ir.taken && ir.written[output].late {
+		return true
+	}
+	parts := ir.main.stores[output]
+	if ir.written[output].stores {
+		return slices.ContainsFunc(parts, func(s stored) bool { return s.stage == update })
+	}
+	if ir.accumulation() == 1 || ir.taken {
+		return false
+	}
+	for _, g := range ir.calls[update] {
+		for _, n := range ir.b.Graph(g).Nodes {
+			if slices.Contains(n.Outputs, ir.outputs[output].Tensor) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // UnequalTransfers allows inputs of which a run loads different numbers of tensors. Each of them is fed as many as it loads; without this call it is a mistake, since in PopXL the shorter one would begin anew
@@ -68,7 +99,7 @@ func (ir *Ir) checkTransfers() error {
 	for i, p := range ir.inputs {
 		n := ir.loads(i)
 		equal = equal && n == ir.loads(0)
-		if n < 1 || n > mostTransfers/ir.iterations {
+		if n < 1 || saturated(0, n, ir.accumulation()) > mostTransfers/ir.iterations {
 			errs = append(errs, fmt.Errorf("input %q: a run loads it %d × %d times, want 1 to %d", p.Name, ir.iterations, n, int64(mostTransfers)))
 		}
 	}
