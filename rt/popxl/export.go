@@ -16,7 +16,10 @@ import (
 // saves them, and program 9 computes what comes before the first change. [export.Model] writes it to a
 // file or opens it from memory. The Ir can't be changed any more, also if an error
 // is returned: that of [Ir.Err], an Ir without outputs, or what hinders the passes that optimise the graph.
-func (ir *Ir) Export(ctx context.Context) (*export.Model, error) {
+func (ir *Ir) Export(ctx context.Context) (*export.Model, error) { return ir.export(ctx, false) }
+
+// export returns the model, for a session with what is there for debugging.
+func (ir *Ir) export(ctx context.Context, session bool) (*export.Model, error) {
 	if !ir.usable() {
 		return nil, ErrNoIr
 	}
@@ -33,13 +36,14 @@ func (ir *Ir) Export(ctx context.Context) (*export.Model, error) {
 	if err := ir.Err(); err != nil {
 		return nil, err
 	}
-	if len(ir.outputs) == 0 {
+	outputs := ir.returned(session)
+	if len(outputs) == 0 {
 		return nil, errors.New("the Ir returns nothing: add an output with popxl.NewOutput")
 	}
-	if err := ir.checkTransfers(); err != nil {
+	if err := ir.checkTransfers(outputs); err != nil {
 		return nil, fmt.Errorf("%s: %w", ir.name, err)
 	}
-	several, err := ir.streams()
+	several, err := ir.streams(outputs)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", ir.name, err)
 	}
@@ -55,7 +59,7 @@ func (ir *Ir) Export(ctx context.Context) (*export.Model, error) {
 			exe.Tensors[l.rows].Type.Shape[0] = ir.loads(i)
 		}
 	}
-	m, err := ir.lay(exe)
+	m, err := ir.lay(exe, outputs)
 	if err != nil {
 		return nil, err
 	}
@@ -72,22 +76,36 @@ func (ir *Ir) Export(ctx context.Context) (*export.Model, error) {
 	return m, m.Encode()
 }
 
+// returned returns the outputs of the model, for a session also those for debugging.
+func (ir *Ir) returned(session bool) (all []int) {
+	for i := range ir.outputs {
+		if session || !ir.written[i].debug {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
 // lay lays the programs out.
-func (ir *Ir) lay(exe *graph.Executable) (*export.Model, error) {
+func (ir *Ir) lay(exe *graph.Executable, outputs []int) (*export.Model, error) {
+	var returned []export.Port
+	for _, i := range outputs {
+		returned = append(returned, ir.outputs[i])
+	}
 	if ir.stage < update {
 		main := &exe.Graphs[ir.calls[forward][0]]
 		for _, g := range slices.Concat(ir.calls[:]...)[1:] {
 			main.Nodes = append(main.Nodes, exe.Graphs[g].Nodes...)
 			exe.Graphs[g].Nodes = nil
 		}
-		return export.Inference(exe, export.InferenceLayout{Graph: ir.calls[forward][0], Inputs: ir.inputs, Outputs: ir.outputs, Weights: ir.weights, Iterations: ir.iterations})
+		return export.Inference(exe, export.InferenceLayout{Graph: ir.calls[forward][0], Inputs: ir.inputs, Outputs: returned, Weights: ir.weights, Iterations: ir.iterations})
 	}
 	l := export.TrainingLayout{
 		BatchesPerStep: ir.iterations, Accumulation: ir.accumulation(), Replicas: 1,
 		Begin: ir.cleared, Forward: ir.calls[forward], Backward: ir.calls[backward], Update: ir.calls[update],
 		Inputs: ir.inputs, Weights: ir.weights, State: ir.states, Optimizer: ir.fed,
 	}
-	for _, p := range ir.outputs {
+	for _, p := range returned {
 		l.Outputs = append(l.Outputs, export.Output{Port: p})
 	}
 	return export.Training(exe, l)

@@ -41,7 +41,8 @@ type Ir struct {
 
 	loaded  []loaded   // by input
 	written []declared // by output
-	unequal bool       // inputs may be loaded differently often
+	prints  []printed
+	unequal bool // inputs may be loaded differently often
 
 	names  map[string]bool // of streams and variables
 	scopes []string

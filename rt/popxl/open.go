@@ -15,7 +15,7 @@ import (
 // what they say otherwise. [modelrt.SessionOption] are those of sessions
 // of models that are only known at run time, such as the number of threads. The error says which limit of a kind the Ir does not keep.
 func NewSession(ctx context.Context, ir *Ir, opts ...modelrt.SessionOption) (_ *Session, err error) {
-	m, err := ir.Export(ctx)
+	m, err := ir.export(ctx, true)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -34,6 +35,9 @@ type Session struct {
 
 	copies  []*Session   // of a model of several replicas, each with an engine; this session's mu guards them
 	devices []ipu.Device // that the session acquired
+
+	printer  io.Writer // of what Print was asked for
+	printing bool      // PrintTo has been called
 
 	mu       sync.Mutex
 	attached bool
@@ -162,10 +166,14 @@ func (s *Session) Run(ctx context.Context, bindings ...Binding) error {
 	if err := s.begin("run", bindings); err != nil {
 		return err
 	}
-	return s.compute(bindings, func(c *Session) error {
+	err := s.compute(bindings, func(c *Session) error {
 		c.stale = c.ir.stage == update
 		return c.s.Run(ctx)
 	})
+	if err == nil {
+		s.print(false)
+	}
+	return err
 }
 
 // Evaluate computes what comes before the first gradient and the first change of a variable, and so changes none: how well a network does with data that it does not learn from. It
@@ -176,15 +184,21 @@ func (s *Session) Evaluate(ctx context.Context, bindings ...Binding) error {
 	if err := s.begin("evaluate", bindings); err != nil {
 		return err
 	}
-	if s.ir.stage != update {
-		return s.compute(bindings, func(c *Session) error { return c.s.Run(ctx) })
-	}
 	for i := range bindings {
-		if b := &bindings[i]; b.kind == takeOutput && !s.evaluated[b.name] {
+		if b := &bindings[i]; s.ir.stage == update && b.kind == takeOutput && !s.evaluated[b.name] {
 			return fmt.Errorf("%s: evaluate: output %q depends on a gradient or a variable that has changed: Run computes it", s.ir.name, b.name)
 		}
 	}
-	return s.compute(bindings, func(c *Session) error { return c.s.RunLoaded(ctx, export.EvaluateProgram) })
+	err := s.compute(bindings, func(c *Session) error {
+		if s.ir.stage != update {
+			return c.s.Run(ctx)
+		}
+		return c.s.RunLoaded(ctx, export.EvaluateProgram)
+	})
+	if err == nil {
+		s.print(true)
+	}
+	return err
 }
 
 // begin checks what is given to a run.

@@ -94,6 +94,7 @@ type Output[T Element] struct {
 // declared says how an output is stored.
 type declared struct {
 	stores bool           // with Store
+	debug  bool           // for sessions alone
 	late   bool           // a batch returns it once, however many micro-batches it has; known when the Ir is exported
 	call   *Error         // where it was declared, for the mistake that nothing is stored
 	rows   graph.TensorID // all that an iteration stores, at the end

@@ -93,7 +93,7 @@ func (ir *Ir) UnequalTransfers() {
 }
 
 // checkTransfers refuses inputs that are loaded differently often, and streams over which nothing goes, or too much.
-func (ir *Ir) checkTransfers() error {
+func (ir *Ir) checkTransfers(outputs []int) error {
 	var errs []error
 	equal := true
 	for i, p := range ir.inputs {
@@ -103,7 +103,8 @@ func (ir *Ir) checkTransfers() error {
 			errs = append(errs, fmt.Errorf("input %q: a run loads it %d × %d times, want 1 to %d", p.Name, ir.iterations, n, int64(mostTransfers)))
 		}
 	}
-	for i, p := range ir.outputs {
+	for _, i := range outputs {
+		p := ir.outputs[i]
 		switch n := ir.storesOf(i); {
 		case n < 1:
 			errs = append(errs, ir.written[i].call)
@@ -140,7 +141,7 @@ type moves struct {
 }
 
 // streams appends what puts tensors of inputs together, and what takes those of outputs apart. It returns the graphs by what the layout of programs copies.
-func (ir *Ir) streams() (map[graph.TensorID]moves, error) {
+func (ir *Ir) streams(outputs []int) (map[graph.TensorID]moves, error) {
 	all := map[graph.TensorID]moves{}
 	for i, p := range ir.inputs {
 		if ir.loaded[i].rows == graph.None {
@@ -152,7 +153,7 @@ func (ir *Ir) streams() (map[graph.TensorID]moves, error) {
 		}
 		all[p.Tensor] = m
 	}
-	for i := range ir.outputs {
+	for _, i := range outputs {
 		if !ir.written[i].stores {
 			continue
 		}
