@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -16,14 +17,28 @@ var ErrNotEncodable = errors.New("it can't be written")
 const maxFile = math.MaxInt32
 
 // Encode returns m as the bytes of an ONNX file. [Decode] of them gives m again,
-// but for Path and Size; tensor data that lay in external files is in it. What [Decode]
-// leaves out (documentation, metadata) is not.
-func Encode(m *Model) ([]byte, error) {
+// but for Path and Size; tensor data that lay in external files is in it, or, of element types that
+// are not read, where it was. For models of 2 GiB and more see [WriteFiles].
+func Encode(m *Model) ([]byte, error) { return (&encoder{}).model(m) }
+
+// encoder writes models.
+type encoder struct {
+	// external returns where the data of an initialiser or another tensor of the main graph lies, if it is not in the model; nil if all is in it.
+	external func(t *Tensor) (external, bool)
+}
+
+// external is a place in a file beside the model.
+type external struct {
+	file           string
+	offset, length int64
+}
+
+func (e *encoder) model(m *Model) ([]byte, error) {
 	if m == nil || m.Graph == nil {
 		return nil, fmt.Errorf("%w: the model has no graph", ErrNotEncodable)
 	}
 	p := message{}.int(1, m.IRVersion).str(2, m.ProducerName).str(3, m.ProducerVersion)
-	g, err := encodeGraph(m.Graph)
+	g, err := e.graph(m.Graph)
 	if err != nil {
 		return nil, err
 	}
@@ -32,12 +47,13 @@ func Encode(m *Model) ([]byte, error) {
 		p = p.bytes(8, encodeOpset(o))
 	}
 	for _, f := range m.Functions {
-		b, err := encodeFunction(f)
+		b, err := e.function(f)
 		if err != nil {
 			return nil, fmt.Errorf("function %q: %w", f.Name, err)
 		}
 		p = p.bytes(25, b)
 	}
+	p = append(p, m.Other...)
 	if len(p) > maxFile {
 		return nil, fmt.Errorf("%w: %d bytes are more than a protobuf message may have (%d)", ErrNotEncodable, len(p), maxFile)
 	}
@@ -46,7 +62,7 @@ func Encode(m *Model) ([]byte, error) {
 
 // EncodeTensor returns t as a bare TensorProto, as ONNX's test data holds it.
 func EncodeTensor(t *Tensor) ([]byte, error) {
-	b, err := encodeTensor(t)
+	b, err := (&encoder{}).tensor(t)
 	if err == nil && len(b) > maxFile {
 		err = fmt.Errorf("%w: tensor %q: %d bytes are more than a protobuf message may have (%d)", ErrNotEncodable, t.Name, len(b), maxFile)
 	}
@@ -99,10 +115,10 @@ func (p message) ints(num protowire.Number, list []int64) message {
 
 func encodeOpset(o Opset) message { return message{}.str(1, o.Domain).int(2, o.Version) }
 
-func encodeFunction(f *Function) (message, error) {
+func (e *encoder) function(f *Function) (message, error) {
 	p := message{}.str(1, f.Name).strs(4, f.Inputs).strs(5, f.Outputs).strs(6, f.Attributes)
 	for _, n := range f.Nodes {
-		b, err := encodeNode(n)
+		b, err := e.node(n)
 		if err != nil {
 			return nil, err
 		}
@@ -113,19 +129,19 @@ func encodeFunction(f *Function) (message, error) {
 	}
 	p = p.str(10, f.Domain)
 	for _, a := range f.Defaults {
-		b, err := encodeAttribute(a)
+		b, err := e.attribute(a)
 		if err != nil {
 			return nil, err
 		}
 		p = p.bytes(11, b)
 	}
-	return p.str(13, f.Overload), nil
+	return append(p.str(13, f.Overload), f.Other...), nil
 }
 
-func encodeGraph(g *Graph) (message, error) {
+func (e *encoder) graph(g *Graph) (message, error) {
 	p := message{}
 	for _, n := range g.Nodes {
-		b, err := encodeNode(n)
+		b, err := e.node(n)
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +149,7 @@ func encodeGraph(g *Graph) (message, error) {
 	}
 	p = p.str(2, g.Name)
 	for _, t := range g.Initializers {
-		b, err := encodeTensor(t)
+		b, err := e.tensor(t)
 		if err != nil {
 			return nil, fmt.Errorf("initializer %w", err)
 		}
@@ -151,29 +167,29 @@ func encodeGraph(g *Graph) (message, error) {
 			p = p.bytes(list.num, b)
 		}
 	}
-	return p, nil
+	return append(p, g.Other...), nil
 }
 
-func encodeNode(n *Node) (message, error) {
+func (e *encoder) node(n *Node) (message, error) {
 	p := message{}.strs(1, n.Inputs).strs(2, n.Outputs).str(3, n.Name).str(4, n.OpType)
 	for _, a := range n.Attributes {
-		b, err := encodeAttribute(a)
+		b, err := e.attribute(a)
 		if err != nil {
 			return nil, fmt.Errorf("node %q (%s): %w", n.Name, n.OpType, err)
 		}
 		p = p.bytes(5, b)
 	}
-	return p.str(7, n.Domain).str(8, n.Overload), nil
+	return append(p.str(7, n.Domain).str(8, n.Overload), n.Other...), nil
 }
 
-func encodeAttribute(a *Attribute) (message, error) {
+func (e *encoder) attribute(a *Attribute) (message, error) {
 	p := message{}.str(1, a.Name)
 	fail := func(err error) (message, error) { return nil, fmt.Errorf("attribute %q: %w", a.Name, err) }
 	tensors, graphs := a.Tensors, a.Graphs
 	tensorField, graphField := protowire.Number(10), protowire.Number(11)
 	switch {
 	case a.Ref != "":
-		return p.int(20, int64(a.Type)).str(21, a.Ref), nil
+		return append(p.int(20, int64(a.Type)).str(21, a.Ref), a.Other...), nil
 	case a.Type == AttrTensor:
 		tensors, tensorField = []*Tensor{a.Tensor}, 5
 	case a.Type == AttrGraph:
@@ -188,7 +204,7 @@ func encodeAttribute(a *Attribute) (message, error) {
 		p = p.bytes(4, a.String)
 	case AttrTensor, AttrTensors:
 		for _, t := range tensors {
-			b, err := encodeTensor(t)
+			b, err := e.tensor(t)
 			if err != nil {
 				return fail(err)
 			}
@@ -196,7 +212,7 @@ func encodeAttribute(a *Attribute) (message, error) {
 		}
 	case AttrGraph, AttrGraphs:
 		for _, g := range graphs {
-			b, err := encodeGraph(g)
+			b, err := e.graph(g)
 			if err != nil {
 				return fail(err)
 			}
@@ -213,42 +229,80 @@ func encodeAttribute(a *Attribute) (message, error) {
 			p = p.bytes(9, s)
 		}
 	default:
-		return fail(fmt.Errorf("%w: it is of type %d, which is not read", ErrNotEncodable, a.Type))
+		if !has(a.Other, func(num protowire.Number) bool { return num != 13 }) { // 13: documentation
+			return fail(fmt.Errorf("%w: it is of type %d, which is not read", ErrNotEncodable, a.Type))
+		}
 	}
-	return p.int(20, int64(a.Type)), nil
+	return append(p.int(20, int64(a.Type)), a.Other...), nil
 }
 
-// encodeTensor packs elements of less than a byte as files have them.
-func encodeTensor(t *Tensor) (message, error) {
+// has reports whether fields that are kept as they are have one of some numbers.
+func has(fields []byte, number func(protowire.Number) bool) bool {
+	for len(fields) > 0 {
+		num, _, n := protowire.ConsumeField(fields)
+		if n < 0 {
+			return false
+		}
+		if number(num) {
+			return true
+		}
+		fields = fields[n:]
+	}
+	return false
+}
+
+// tensor packs elements of less than a byte as files have them.
+func (e *encoder) tensor(t *Tensor) (message, error) {
 	n, err := t.elements()
 	if err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
+	head := message{}.ints(1, t.Dims).int(2, int64(t.Elem)).str(8, t.Name)
 	dt := t.Elem.DType()
 	if !dt.Valid() {
+		if has(t.Other, isData) {
+			return append(head, t.Other...), nil
+		}
 		return nil, fmt.Errorf("tensor %q: %w: its elements are %s, which are not read", t.Name, ErrNotEncodable, t.Elem)
 	}
 	if want := n * int64(dt.Size()); int64(len(t.Data)) != want {
 		return nil, fmt.Errorf("tensor %q (%s %v): %w: found %d bytes of data, want %d", t.Name, t.Elem, t.Dims, ErrNotEncodable, len(t.Data), want)
 	}
-	data := t.Data
-	if per := elementsPerByte(t.Elem); per > 1 {
-		bits := 8 / per
-		data = make([]byte, (len(t.Data)+per-1)/per)
-		for i, b := range t.Data {
-			data[i/per] |= b & (1<<bits - 1) << (i % per * bits)
+	if e.external != nil {
+		if at, ok := e.external(t); ok {
+			for _, entry := range [][2]string{{"location", at.file}, {"offset", strconv.FormatInt(at.offset, 10)}, {"length", strconv.FormatInt(at.length, 10)}} {
+				head = head.bytes(13, message{}.str(1, entry[0]).str(2, entry[1]))
+			}
+			return append(head.int(14, 1), t.Other...), nil
 		}
 	}
-	return message{}.ints(1, t.Dims).int(2, int64(t.Elem)).str(8, t.Name).bytes(9, data), nil
+	return append(head.bytes(9, packed(t)), t.Other...), nil
+}
+
+// packed returns the data of a tensor as files have it: elements of less than a byte side by side.
+func packed(t *Tensor) []byte {
+	per := elementsPerByte(t.Elem)
+	if per == 1 {
+		return t.Data
+	}
+	bits := 8 / per
+	data := make([]byte, (len(t.Data)+per-1)/per)
+	for i, b := range t.Data {
+		data[i/per] |= b & (1<<bits - 1) << (i % per * bits)
+	}
+	return data
 }
 
 func encodeValue(v ValueInfo) (message, error) {
+	if v.NotDense != "" && has(v.Other, func(num protowire.Number) bool { return num == 2 }) {
+		return append(message{}.str(1, v.Name), v.Other...), nil
+	}
 	if v.NotDense != "" {
 		return nil, fmt.Errorf("%w: value %q is of type %s, whose elements are not read", ErrNotEncodable, v.Name, v.NotDense)
 	}
 	p := message{}.str(1, v.Name)
-	if v.Elem == Undefined && !v.HasShape {
-		return p, nil
+	if v.Elem == Undefined && !v.HasShape && v.Meaning == nil {
+		return append(p, v.Other...), nil
 	}
 	tensor := message{}.int(1, int64(v.Elem))
 	if v.HasShape {
@@ -258,9 +312,9 @@ func encodeValue(v ValueInfo) (message, error) {
 			if d.Known {
 				dim = protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(d.Value))
 			}
-			shape = shape.bytes(1, dim)
+			shape = shape.bytes(1, dim.str(3, d.Denotation))
 		}
 		tensor = tensor.bytes(2, shape)
 	}
-	return p.bytes(2, message{}.bytes(1, tensor)), nil
+	return append(p.bytes(2, append(message{}.bytes(1, tensor), v.Meaning...)), v.Other...), nil
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// Model is an ONNX ModelProto.
+// Model is an ONNX ModelProto. The field Other of it and of what it consists of has the fields of a message that this package does not read, such as
+// documentation and metadata, as they stand in the file, one behind the other with their tags: [Encode] writes them again.
 type Model struct {
 	Path            string // file it was read from, for messages; may be empty
 	Size            int64  // bytes that were read: of the file and of its external data, each region once
@@ -19,6 +20,7 @@ type Model struct {
 	Opsets          []Opset
 	Graph           *Graph
 	Functions       []*Function
+	Other           []byte
 }
 
 // Opset is an operator set that a model imports.
@@ -36,6 +38,7 @@ type Function struct {
 	Defaults        []*Attribute // attributes with a default
 	Nodes           []*Node
 	Opsets          []Opset
+	Other           []byte
 }
 
 // Graph is an ONNX GraphProto.
@@ -46,6 +49,7 @@ type Graph struct {
 	Inputs       []ValueInfo // may list initializers too
 	Outputs      []ValueInfo
 	Values       []ValueInfo // types of intermediate values, where given
+	Other        []byte
 }
 
 // Node is an ONNX NodeProto. An empty name in Inputs or Outputs is a left-out
@@ -55,6 +59,7 @@ type Node struct {
 	Name                     string
 	Inputs, Outputs          []string
 	Attributes               []*Attribute
+	Other                    []byte
 }
 
 // Attribute is an ONNX AttributeProto; Type says which field is set.
@@ -72,6 +77,7 @@ type Attribute struct {
 	Tensors []*Tensor
 	Graphs  []*Graph
 	Ref     string // in a function: the name of the caller's attribute it stands for
+	Other   []byte // of types that are not read, the value too
 }
 
 // AttributeType is ONNX's AttributeProto.AttributeType.
@@ -175,7 +181,8 @@ type Tensor struct {
 	// Data is row-major and little-endian, in the form package graph uses:
 	// one byte a bool and one byte for each int4, uint4, int2 and uint2.
 	// It may share memory with the file it was read from.
-	Data []byte
+	Data  []byte
+	Other []byte // of element types that are not read, the data too
 }
 
 // ValueInfo is the name and type of a graph input, output or value.
@@ -185,6 +192,8 @@ type ValueInfo struct {
 	HasShape bool
 	Dims     []Dim
 	NotDense string // "sequence", "optional", "map", "sparse tensor": not a dense tensor
+	Other    []byte // of what is not a dense tensor, the type too
+	Meaning  []byte // other fields of its type, such as a denotation
 }
 
 // Dim is one dimension: a number, a symbol, or unknown (neither).
@@ -192,6 +201,8 @@ type Dim struct {
 	Known  bool
 	Value  int64  // if Known
 	Symbol string // if not Known; may be empty
+	// Denotation is what the dimension means, in ONNX's words, such as DATA_BATCH; mostly empty.
+	Denotation string
 }
 
 // attributeTypes are ONNX's names of the attribute types.

@@ -81,6 +81,8 @@ func decode(ctx context.Context, b []byte, dir string) (*Model, error) {
 			if fn, err = sub(f, r.function); err == nil {
 				m.Functions = append(m.Functions, fn)
 			}
+		default:
+			err = r.keep(&m.Other, f)
 		}
 		return err
 	})
@@ -113,6 +115,7 @@ type field struct {
 	v    view   // BytesType: the contents
 	u    uint64 // VarintType, Fixed32Type, Fixed64Type
 	what string // the message it stands in
+	raw  []byte // all of it, with its tag
 }
 
 func (f field) errorf(format string, args ...any) error {
@@ -283,11 +286,25 @@ func (r *reader) fields(v view, what string, fn func(field) error) error {
 		if m < 0 {
 			return fmt.Errorf("%w: %s at offset %#x: field %d: %v (%d bytes are left)", ErrFormat, what, off, num, protowire.ParseError(m), len(body))
 		}
+		f.raw = b[: n+m : n+m]
 		if err := fn(f); err != nil {
 			return err
 		}
 		b, off = b[n+m:], off+n+m
 	}
+	return nil
+}
+
+// keep adds a field that is not read to those of a message. The first shares memory with the file.
+func (r *reader) keep(to *[]byte, f field) error {
+	if *to == nil {
+		*to = f.raw
+		return nil
+	}
+	if err := r.take(2*int64(len(f.raw)), "fields of the file that are kept as they are, up to offset %#x (%s)", f.v.off, f.what); err != nil {
+		return err
+	}
+	*to = append(*to, f.raw...)
 	return nil
 }
 
@@ -343,6 +360,8 @@ func (r *reader) function(v view) (*Function, error) {
 			}
 		case 13:
 			fn.Overload, err = f.str()
+		default:
+			err = r.keep(&fn.Other, f)
 		}
 		return err
 	})
@@ -379,6 +398,8 @@ func (r *reader) graph(v view, depth int) (*Graph, error) {
 			g.Values, err = r.appendValue(g.Values, f)
 		case 15:
 			return f.errorf("sparse initializers are not supported; convert the model to dense initializers")
+		default:
+			err = r.keep(&g.Other, f)
 		}
 		return err
 	})
@@ -414,6 +435,8 @@ func (r *reader) node(v view, depth int) (*Node, error) {
 			n.Domain, err = f.str()
 		case 8:
 			n.Overload, err = f.str()
+		default:
+			err = r.keep(&n.Other, f)
 		}
 		return err
 	})
@@ -476,6 +499,8 @@ func (r *reader) attribute(v view, depth int) (*Attribute, error) {
 			a.Type = AttributeType(t)
 		case 21:
 			a.Ref, err = f.str()
+		default:
+			err = r.keep(&a.Other, f)
 		}
 		if set != AttrUndefined {
 			seen = set
@@ -495,74 +520,4 @@ func (r *reader) attribute(v view, depth int) (*Attribute, error) {
 		return nil, fmt.Errorf("%w: attribute %q says it is a graph and holds none", ErrFormat, a.Name)
 	}
 	return a, nil
-}
-
-func (r *reader) value(v view) (ValueInfo, error) {
-	var vi ValueInfo
-	err := r.fields(v, "value info", func(f field) (err error) {
-		switch f.num {
-		case 1:
-			vi.Name, err = f.str()
-		case 2:
-			_, err = sub(f, func(v view) (struct{}, error) { return struct{}{}, r.valueType(v, &vi) })
-		}
-		return err
-	})
-	return vi, err
-}
-
-var notDense = map[protowire.Number]string{4: "sequence", 5: "map", 7: "opaque", 8: "sparse tensor", 9: "optional"}
-
-func (r *reader) valueType(v view, vi *ValueInfo) error {
-	return r.fields(v, "type", func(f field) error {
-		if f.num != 1 {
-			if k := notDense[f.num]; k != "" {
-				vi.NotDense = k
-			}
-			return nil
-		}
-		_, err := sub(f, func(v view) (struct{}, error) {
-			return struct{}{}, r.fields(v, "tensor type", func(f field) (err error) {
-				switch f.num {
-				case 1:
-					var e int64
-					e, err = f.int()
-					vi.Elem = ElemType(e)
-				case 2:
-					vi.HasShape = true
-					vi.Dims, err = sub(f, r.shape)
-				}
-				return err
-			})
-		})
-		return err
-	})
-}
-
-func (r *reader) shape(v view) ([]Dim, error) {
-	dims := []Dim{}
-	err := r.fields(v, "shape", func(f field) error {
-		if f.num != 1 {
-			return nil
-		}
-		d, err := sub(f, func(v view) (Dim, error) {
-			var d Dim
-			err := r.fields(v, "dimension", func(f field) (err error) {
-				switch f.num {
-				case 1:
-					d.Known = true
-					if d.Value, err = f.int(); err == nil && d.Value < 0 {
-						d = Dim{} // some exporters write -1 for "unknown"
-					}
-				case 2:
-					d.Symbol, err = f.str()
-				}
-				return err
-			})
-			return d, err
-		})
-		dims = append(dims, d)
-		return err
-	})
-	return dims, err
 }

@@ -123,9 +123,19 @@ func (r *reader) tensor(v view) (*Tensor, error) {
 			_, err = sub(f, func(v view) (struct{}, error) { return struct{}{}, r.externalEntry(v, &p) })
 		case 14:
 			p.location, err = f.int()
+		default:
+			err = r.keep(&p.Other, f)
 		}
 		return err
 	})
+	if err == nil && !p.Elem.DType().Valid() {
+		err = r.fields(v, "tensor", func(f field) error {
+			if isData(f.num) {
+				return r.keep(&p.Other, f)
+			}
+			return nil
+		})
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +143,11 @@ func (r *reader) tensor(v view) (*Tensor, error) {
 		return nil, fmt.Errorf("tensor %q (%s %v) at offset %#x: %w", p.Name, p.Elem, p.Dims, v.off, err)
 	}
 	return &p.Tensor, nil
+}
+
+// isData reports whether a field of a TensorProto has data, or says where there is some.
+func isData(num protowire.Number) bool {
+	return num >= 4 && num <= 7 || num >= 9 && num <= 11 || num == 13 || num == 14
 }
 
 func (r *reader) externalEntry(v view, p *protoTensor) error {

@@ -32,7 +32,7 @@ func TestDecode(t *testing.T) {
 			}}},
 			Initializers: []*onnx.Tensor{{Name: "w", Elem: onnx.Float, Dims: []int64{2}, Data: []byte{0, 0, 128, 63, 0, 0, 0, 64}}},
 			Inputs:       []onnx.ValueInfo{{Name: "x", Elem: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Symbol: "N"}, {Known: true, Value: 3}}}},
-			Outputs:      []onnx.ValueInfo{{Name: "y", NotDense: "sequence"}},
+			Outputs:      []onnx.ValueInfo{{Name: "y", NotDense: "sequence", Other: []byte{0x12, 2, 0x22, 0}}},
 		},
 	}
 	if d := cmp.Diff(want, got); d != "" {
