@@ -58,11 +58,11 @@ hostile: ## every command on files made to exhaust memory or time, in a process 
 golden: ## compare what the generator writes with golden/ (go test ./gen -update rewrites it)
 	$(GO) test -count=1 -run Golden ./gen/...
 
-generate: build ## write every committed generated file anew: the examples' packages and the kernels' assembly
-	$(GO) generate ./ipu/cpu/internal/kernel
+generate: build ## write every committed generated file anew: the examples' packages, the kernels' assembly and the Builder's methods
+	$(GO) generate ./ipu/cpu/internal/kernel ./onnx/build
 	PATH="$(CURDIR)/bin:$$PATH" $(GO) generate ./generated_examples/...
 
-check-generated: build ## fail if a committed generated file (package of an example, assembly) is not what its generator writes now
+check-generated: build ## fail if a committed generated file (package of an example, assembly, methods of the Builder) is not what its generator writes now
 	@GO="$(GO)" sh .ci/check-generated.sh $(BIN)
 
 fuzz-short: ## run every fuzz target for FUZZTIME (default 20s) each

@@ -1,10 +1,12 @@
 #!/bin/sh
 # Deletes everything the generator wrote in generated_examples/, writes it
 # again and fails if anything differs from what was there. The argument is the
-# popefgen binary. The assembly is compared without being deleted.
+# popefgen binary. The assembly and the
+# methods of package onnx/build are compared without being deleted.
 set -eu
 cd "$(dirname "$0")/.."
 sh .ci/check-assembly.sh
+sh .ci/check-build.sh
 bin=$(cd "$(dirname "$1")" && pwd)
 keep=$(mktemp -d)
 trap 'rm -rf "$keep"' EXIT

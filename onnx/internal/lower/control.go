@@ -14,7 +14,7 @@ import (
 // ControlOps returns the operators that run subgraphs, and Gradient, which looks at the nodes of its own.
 func ControlOps() map[string]Definition {
 	return map[string]Definition{
-		"If":                                Takes("cond:bool").Since(1, branch, "else_branch:graph! then_branch:graph!"),
+		"If":                                Takes("cond:bool").Since(1, branch, "then_branch:graph! else_branch:graph!"),
 		"Loop":                              Takes("M:int64 cond:bool v_initial…:any").Since(1, loop, "body:graph!"),
 		"Scan":                              Takes("").Since(8, scanBatches, "body:graph! directions:ints num_scan_inputs:int!").Since(9, scan, "body:graph! num_scan_inputs:int! scan_input_axes:ints scan_input_directions:ints scan_output_axes:ints scan_output_directions:ints"),
 		"ai.onnx.preview.training.Gradient": Takes("Inputs…:any").Since(1, gradient, "xs:strings! y:string! zs:strings"),
