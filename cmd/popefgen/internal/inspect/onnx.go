@@ -27,6 +27,8 @@ type onnxInfo struct {
 	ParameterBytes int64          `json:"parameter_bytes"`
 	Nodes          int            `json:"nodes"`
 	Operators      map[string]int `json:"operators"`
+	// Placement counts nodes by what other compilers are told in attributes such as __ipu_number, and by its value.
+	Placement map[string]map[int64]int `json:"placement,omitempty"`
 }
 
 type onnxValue struct {
@@ -67,6 +69,9 @@ func describeONNX(path string, m *onnx.Model) *onnxInfo {
 		}
 		i.Operators[name]++
 		for _, a := range n.Attributes {
+			if strings.HasPrefix(a.Name, "__") && a.Type == onnx.AttrInt {
+				i.place(a.Name, a.Int)
+			}
 			if n.OpType == "Constant" && a.Tensor != nil { // where Paddle's exporter has the weights
 				parameter(a.Tensor)
 			}
@@ -83,6 +88,17 @@ func describeONNX(path string, m *onnx.Model) *onnxInfo {
 	return i
 }
 
+// place counts a node with an attribute for other compilers.
+func (i *onnxInfo) place(attribute string, value int64) {
+	if i.Placement == nil {
+		i.Placement = map[string]map[int64]int{}
+	}
+	if i.Placement[attribute] == nil {
+		i.Placement[attribute] = map[int64]int{}
+	}
+	i.Placement[attribute][value]++
+}
+
 func (i *onnxInfo) print(w io.Writer) error {
 	fmt.Fprintf(w, "ONNX %s\n", printable.Line(i.File))
 	fmt.Fprintf(w, "producer           %s, IR version %d\n", printable.Line(cmp.Or(i.Producer, "unknown")), i.IRVersion)
@@ -94,7 +110,15 @@ func (i *onnxInfo) print(w io.Writer) error {
 	for k, n := range names {
 		names[k] = fmt.Sprintf("%s %d", n, i.Operators[n])
 	}
-	fmt.Fprintf(w, "operators          %d: %s\n\n", i.Nodes, printable.Line(strings.Join(names, ", ")))
+	fmt.Fprintf(w, "operators          %d: %s\n", i.Nodes, printable.Line(strings.Join(names, ", ")))
+	for _, attribute := range slices.Sorted(maps.Keys(i.Placement)) {
+		var counts []string
+		for _, value := range slices.Sorted(maps.Keys(i.Placement[attribute])) {
+			counts = append(counts, fmt.Sprintf("%d on %d", i.Placement[attribute][value], value))
+		}
+		fmt.Fprintf(w, "placement          %s: %s\n", printable.Line(attribute), strings.Join(counts, ", "))
+	}
+	fmt.Fprintln(w)
 	t := table.New("", "NAME", "TYPE")
 	for _, v := range i.Inputs {
 		t.Row("input", v.Name, v.Type)
