@@ -1,3 +1,3 @@
-// Package dump is portable executables as people read them: all of one, a line a node ([Write]), and the
+// Package dump is portable executables as people read them: all of one, a line a node ([Write]), as plain data for JSON ([Describe]) or in the language of Graphviz ([WriteDOT]), and the
 // attributes of an operator in words ([Attributes]).
 package dump
