@@ -25,7 +25,7 @@ func compileFamily(ctx context.Context, m *onnx.Model, o Options) (*Result, erro
 	var t *trainer // of any member: what is taken of it is the same in all
 	joined, err := compile.JoinTrained(ctx, m, compile.Options{Options: o.Options, Members: o.Members, Rules: o.Rules}, func(ctx context.Context, sized onnx.Options) (*compile.Result, error) {
 		own := o
-		own.Options = sized
+		own.Options, own.Stage, own.Pass = sized, nil, nil
 		one, err := compileOne(ctx, m, own)
 		if err != nil {
 			return nil, err

@@ -70,6 +70,10 @@ type Options struct {
 	// File is the ONNX model as it stands in a file, into which [Extract] puts the learnt weights; nil stands for what
 	// [onnx.Encode] makes of the model.
 	File []byte
+	// Stage is called when a stage of the compilation has ended, Pass after each pass; nil if nobody wants to know. Neither may change the executable, which goes on
+	// changing when they have returned. Of a model of several sizes they are not called.
+	Stage func(Stage, *graph.Executable)
+	Pass  func(graph.PassReport)
 }
 
 // Return says which values of an output a run of the main program returns.
@@ -92,6 +96,18 @@ type Result struct {
 	Warnings []string
 	Source   compile.Source
 }
+
+// Stage is how far the compilation of a training model is.
+type Stage string
+
+// The stages, in order.
+const (
+	Lowered           Stage = "lowered"            // the ONNX graph as operators of the portable executable
+	LossAppended      Stage = "loss appended"      // the loss behind it, and what evaluates in place of it
+	GradientsAppended Stage = "gradients appended" // the backward graph
+	OptimizerAppended Stage = "optimizer appended" // the graphs that begin and end a batch; there are no programs yet
+	Optimised         Stage = "optimised"          // streams and programs, after all passes
+)
 
 // Compile lowers m, appends the loss, the gradients and the optimizer, lays the programs out and optimises the whole. Weights stay
 // tensors of their own: what the lowering of an inference model would compute of their values is computed in the graph, and learnt
@@ -125,8 +141,14 @@ func compileOne(ctx context.Context, m *onnx.Model, o Options) (*trainer, error)
 		adam.LearningRate = optim.Changeable(1e-3)
 		t.Optimizer = adam
 	}
-	for _, part := range []func() error{t.check, t.lower, t.patterns, t.initial, t.loss, t.evaluation, t.backward, t.update, t.export} {
-		if err := part(); err != nil {
+	for _, part := range []struct {
+		do   func() error
+		done Stage
+	}{
+		{t.check, ""}, {t.lower, Lowered}, {t.patterns, ""}, {t.initial, ""}, {t.loss, ""}, {t.evaluation, LossAppended}, {t.backward, GradientsAppended},
+		{t.update, OptimizerAppended}, {t.export, Optimised},
+	} {
+		if err := part.do(); err != nil {
 			if m.Path != "" && !strings.HasPrefix(err.Error(), m.Path) { // errors of the lowering have it
 				err = fmt.Errorf("%s: %w", m.Path, err)
 			}
@@ -134,6 +156,9 @@ func compileOne(ctx context.Context, m *onnx.Model, o Options) (*trainer, error)
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
+		}
+		if part.done != "" && o.Stage != nil {
+			o.Stage(part.done, t.exe)
 		}
 	}
 	return t, nil
@@ -379,7 +404,7 @@ func (t *trainer) export() error {
 		evaluator.Hold(int64(len(r.Executable.Tensors[i].Data)))
 	}
 	return pass.OptimizeContext(t.ctx, r.Executable, pass.OptimizeOptions{
-		Disabled: t.DisablePasses, Held: t.backprop.Held, Load: &load, Evaluate: evaluator.Fold,
+		Disabled: t.DisablePasses, Held: t.backprop.Held, Load: &load, Evaluate: evaluator.Fold, After: t.Pass,
 	})
 }
 

@@ -54,6 +54,8 @@ type OptimizeOptions struct {
 	// Evaluate computes an operator whose operands are known, as the engine
 	// would; nil leaves constants as they are. It may decline with an error.
 	Evaluate func(op graph.Op, in []graph.TensorType, data [][]byte) ([]graph.TensorType, [][]byte, error)
+	// After is called after each pass, with what it did; nil if nobody wants to know. It must not change the executable.
+	After func(graph.PassReport)
 }
 
 // passContext is what a pass is given besides the executable.
@@ -118,6 +120,9 @@ func OptimizeContext(ctx context.Context, e *graph.Executable, o OptimizeOptions
 			return fmt.Errorf("optimise executable %q: after pass %s: %w", e.Name, p.Name, err)
 		}
 		reports = append(reports, r)
+		if o.After != nil {
+			o.After(r)
+		}
 	}
 	e.Passes = reports
 	return nil
