@@ -62,6 +62,30 @@ func ExampleInferenceSession() {
 	// 355 of 359 read rightly
 }
 
+// The model of the digits example says of what its steps consist, and what they took.
+func ExampleInferenceSession_SummaryReport() {
+	ctx := context.Background()
+	o := popart.Options{
+		EngineOptions: map[string]string{"debug.instrument": "true"},
+		ReportOptions: map[string]string{"showExecutionSteps": "true"}, // every step, not sums alone
+	}
+	flow := popart.DataFlow{BatchesPerStep: 1, Anchors: popart.Anchors{"probabilities": popart.All}}
+	s, err := popart.NewInferenceSession(ctx, popart.File(digits), flow, popart.CPU(), popart.Shapes{"image": {1, 1, 8, 8}}, &o)
+	check(err)
+	defer s.Close()
+	check(s.PrepareDevice(ctx))
+	check(s.Run(ctx, popart.Arrays(map[string]popart.Array{"image": popart.Of(make([]float32, 64))}, s.InitAnchorArrays())))
+
+	summary, err := s.SummaryReport(popart.KeepProfile())
+	check(err)
+	execution, err := s.ExecutionReport(popart.CBOR)
+	check(err)
+	fmt.Println(strings.SplitAfter(summary, "\n")[0], strings.Contains(summary, "Execution of 1 runs"), len(execution) > 0)
+	// Output:
+	// Session of inference, back end cpu
+	//  true true
+}
+
 // right counts the scans whose most likely digit is the label.
 func right(probabilities popart.Array, labels []int32) (n int) {
 	all := popart.In[float32](probabilities)
@@ -156,7 +180,7 @@ func TestDocument(t *testing.T) {
 	code, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)
 	blocks := strings.Split(string(text), "```go\n")[1:]
-	require.Len(t, blocks, 2)
+	require.Len(t, blocks, 3)
 	for _, b := range blocks {
 		b, _, ok := strings.Cut(b, "```")
 		require.True(t, ok)

@@ -2,6 +2,7 @@ package popart
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 
@@ -29,6 +30,21 @@ func NewInferenceSession(ctx context.Context, model Model, flow DataFlow, device
 		if err := flow.check(); err != nil {
 			return err
 		}
+		k, err := newMaking("inference", &opts, device)
+		if err != nil {
+			return err
+		}
+		s, err = k.inference(ctx, model, flow, shapes)
+		return err
+	})
+	return s, err
+}
+
+// inference makes an inference session.
+func (k *making) inference(ctx context.Context, model Model, flow DataFlow, shapes Shapes) (*InferenceSession, error) {
+	var compiled *popef.Model
+	var dropped []string
+	err := func() (err error) {
 		m, _, err := model.read(ctx)
 		if err != nil {
 			return err
@@ -36,27 +52,32 @@ func NewInferenceSession(ctx context.Context, model Model, flow DataFlow, device
 		if _, err := flow.outputs(m); err != nil {
 			return err
 		}
-		anchored, dropped, err := depended(m, flow.names())
+		k.read(m)
+		anchored, unread, err := depended(m, flow.names())
 		if err != nil {
 			return err
 		}
-		shapes = maps.Clone(shapes)
+		dropped, shapes = unread, maps.Clone(shapes)
 		for _, name := range dropped {
 			delete(shapes, name)
 		}
-		compiled, warnings, err := inference(ctx, anchored, flow, shapes, &opts)
-		if err != nil {
-			return err
+		compiled, err = k.cached(ctx, anchored, func() (*popef.Model, error) { return k.compile(ctx, anchored, flow, shapes) }, flow, shapes)
+		return err
+	}()
+	for _, name := range dropped {
+		k.warnings = append(k.warnings, fmt.Sprintf("input %q: no anchor depends on it, and data for it is not read", name))
+	}
+	warnings, err := k.finish(ctx, compiled, err)
+	if err != nil {
+		if compiled != nil {
+			err = errors.Join(err, compiled.Close())
 		}
-		s = &InferenceSession{}
-		s.open(compiled, flow, device, opts)
-		for _, name := range dropped {
-			warnings = append(warnings, fmt.Sprintf("input %q: no anchor depends on it, and data for it is not read", name))
-		}
-		s.warnings, s.unread = warnings, dropped
-		return nil
-	})
-	return s, err
+		return nil, err
+	}
+	s := &InferenceSession{}
+	s.open(compiled, flow, k)
+	s.warnings, s.unread = warnings, dropped
+	return s, nil
 }
 
 func optionsOf(o *Options) (Options, error) {
@@ -66,15 +87,42 @@ func optionsOf(o *Options) (Options, error) {
 	return *o, o.check()
 }
 
-// inference compiles a model whose outputs are the anchors.
-func inference(ctx context.Context, m *onnx.Model, flow DataFlow, shapes Shapes, o *Options) (*popef.Model, []string, error) {
-	low, err := compile.LowerContext(ctx, m, onnx.Options{Shapes: shapes, Seed: o.Seed})
+// compile compiles a model of inference whose outputs are the anchors.
+func (k *making) compile(ctx context.Context, m *onnx.Model, flow DataFlow, shapes Shapes) (*popef.Model, error) {
+	low, err := compile.LowerContext(ctx, m, onnx.Options{Shapes: shapes, Seed: k.o.Seed})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	k.warnings = append(k.warnings, low.Warnings...)
+	k.done(moduleLower, "lowered", stageForward0, low.Executable)
 	if len(low.Counts) > 0 {
-		return nil, nil, wrong(ErrDataFlow, "data decides how many elements the anchor of count %q has, want anchors of one size", low.Counts[0].Name)
+		return nil, wrong(ErrDataFlow, "data decides how many elements the anchor of count %q has, want anchors of one size", low.Counts[0].Name)
 	}
+	k.doing = "lay programs out"
+	e, err := export.Training(low.Executable, layout(low, flow, k.o))
+	if err != nil {
+		return nil, err
+	}
+	k.doing = "optimise"
+	load := export.LoadProgram
+	evaluator := compile.NewEvaluator(ctx, 0)
+	if err := pass.OptimizeContext(ctx, e.Executable, pass.OptimizeOptions{Load: &load, Evaluate: evaluator.Fold, After: k.pass}); err != nil {
+		return nil, err
+	}
+	k.done(modulePass, "optimised", stagePrealias, e.Executable)
+	k.doing = "plan"
+	if err := e.Encode(); err != nil {
+		return nil, err
+	}
+	p, err := e.Load(ctx, "inference session")
+	if err != nil {
+		return nil, fmt.Errorf("compiled model: %w", err)
+	}
+	return p, nil
+}
+
+// layout returns how the programs of a lowered model of inference are laid out.
+func layout(low *onnx.Lowered, flow DataFlow, o *Options) export.TrainingLayout {
 	l := export.TrainingLayout{Inference: true, BatchesPerStep: int64(flow.BatchesPerStep), Accumulation: 1, Replicas: int64(max(1, o.ReplicationFactor)), Forward: append([]graph.GraphID{low.Main}, low.After...)}
 	for _, in := range low.Inputs {
 		l.Inputs = append(l.Inputs, export.Port{Name: in.Name, Tensor: in.Tensor})
@@ -87,23 +135,7 @@ func inference(ctx context.Context, m *onnx.Model, flow DataFlow, shapes Shapes,
 		l.Weights = append(l.Weights, export.Weight{Port: export.Port{Name: w.Name, Tensor: w.Tensor}, Value: w.Data})
 	}
 	l.Seed, l.RandomState = compile.Random(low)
-	e, err := export.Training(low.Executable, l)
-	if err != nil {
-		return nil, nil, err
-	}
-	load := export.LoadProgram
-	evaluator := compile.NewEvaluator(ctx, 0)
-	if err := pass.OptimizeContext(ctx, e.Executable, pass.OptimizeOptions{Load: &load, Evaluate: evaluator.Fold}); err != nil {
-		return nil, nil, err
-	}
-	if err := e.Encode(); err != nil {
-		return nil, nil, err
-	}
-	p, err := e.Load(ctx, "inference session")
-	if err != nil {
-		return nil, nil, fmt.Errorf("compiled model: %w", err)
-	}
-	return p, low.Warnings, nil
+	return l
 }
 
 // WriteWeights sets weights, all of them or none, and loads them. It fails with ErrConstantWeights without Options.VariableWeights.

@@ -2,12 +2,16 @@ package popart
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/export"
+	"github.com/popefgen/popefgen/ipu/graph/dump"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
@@ -22,6 +26,7 @@ type session struct {
 	options  Options
 	model    *popef.Model
 	streams  []stream // that a step moves
+	logs     logs
 	run      rt.Session
 	unknown  []ipu.Option
 	warnings []string
@@ -30,11 +35,15 @@ type session struct {
 	loaded   bool             // weights are on the device
 	training bool
 	closed   bool
+
+	phases  map[string]dump.Phase // of the executable's graphs, by name, if steps are measured
+	runs    int                   // since the last execution report, if steps are measured
+	runTime time.Duration         // that they took
 }
 
 // open fills a session for a compiled model in.
-func (s *session) open(m *popef.Model, flow DataFlow, device *Device, o Options) {
-	s.model, s.flow, s.device, s.options, s.host = m, flow, device, o, map[string]*held{}
+func (s *session) open(m *popef.Model, flow DataFlow, k *making) {
+	s.model, s.flow, s.device, s.options, s.logs, s.host = m, flow, k.device, *k.o, k.logs, map[string]*held{}
 	c := contract.Of(m)
 	for i := range m.Metadata.Anchors {
 		a := &m.Metadata.Anchors[i]
@@ -51,7 +60,7 @@ func (s *session) open(m *popef.Model, flow DataFlow, device *Device, o Options)
 		st.array = Array{Type: a.Info.DataType, Shape: s.shape(&st, a.Info.Shape)}
 		s.streams = append(s.streams, st)
 	}
-	_, s.unknown = o.engine(device.Info().Backend)
+	_, s.unknown = k.o.engine(k.device.Info().Backend)
 }
 
 // shape returns the shape of all that a step moves of a stream, and says of what factors its size is made.
@@ -135,7 +144,12 @@ func (s *session) locked(doing string, f func() error) error {
 		if s.closed || s.model == nil {
 			return ErrClosed
 		}
-		return f()
+		s.logs.log(moduleSession, rt.LevelTrace, doing)
+		err := f()
+		if err != nil && s.logs.on(moduleSession, slog.LevelError) {
+			s.logs.log(moduleSession, slog.LevelError, doing+" failed", slog.Any("error", err))
+		}
+		return err
 	})
 }
 
@@ -159,15 +173,37 @@ func (s *session) PrepareDevice(ctx context.Context) error {
 		for _, o := range known {
 			opts = append(opts, rt.WithEngineOption(o.Name, o.Value))
 		}
+		if s.logs != nil {
+			opts = append(opts, rt.WithLogger(s.logs[moduleRun]))
+		}
+		began := time.Now()
 		run, err := modelrt.NewSession(ctx, s.model, opts...)
 		if err != nil {
 			return fail(ClassRuntime, "prepare device", err)
+		}
+		if err := s.planned(run.Engine()); err != nil {
+			return errors.Join(err, run.Close())
 		}
 		if err := s.connect(ctx, run); err != nil {
 			_ = run.Close()
 			return fail(ClassRuntime, "prepare device", err)
 		}
 		s.run = run
+		if e := s.instrumented(); e != nil {
+			exe, err := executableOf(ctx, s.model)
+			if err != nil {
+				s.run = nil
+				return errors.Join(err, run.Close())
+			}
+			s.phases = map[string]dump.Phase{}
+			for i, p := range dump.Phases(exe) {
+				s.phases[exe.Graphs[i].Name] = p
+			}
+			e.EnableProfile(true)
+		}
+		if s.logs.on(moduleDevice, slog.LevelInfo) {
+			s.logs.log(moduleDevice, slog.LevelInfo, "the device is prepared", slog.String("backend", s.device.Info().Backend), slog.Int("device", s.device.Info().ID), slog.Duration("took", time.Since(began)))
+		}
 		return nil
 	})
 }
@@ -219,7 +255,15 @@ func (s *session) step(ctx context.Context, io StepIO) error {
 			return fail(ClassRuntime, "run", err)
 		}
 	}
-	return fail(ClassRuntime, "run", s.run.Run(ctx))
+	if s.phases == nil {
+		return fail(ClassRuntime, "run", s.run.Run(ctx))
+	}
+	began := time.Now()
+	err = s.run.Run(ctx)
+	if err == nil {
+		s.runs, s.runTime = s.runs+1, s.runTime+time.Since(began)
+	}
+	return fail(ClassRuntime, "run", err)
 }
 
 // Close gives back what the session takes on the device, which stays its owner's. Closing twice is allowed.

@@ -19,7 +19,7 @@ import (
 // TrainingSession trains the weights of a model.
 type TrainingSession struct {
 	session
-	result    *train.Result
+	trained   []string // names of the weights that are
 	optimizer optim.Optimizer
 	divisor   int64
 }
@@ -40,7 +40,7 @@ func NewTrainingSession(ctx context.Context, model Model, flow DataFlow, loss Tr
 		if err := flow.check(); err != nil {
 			return err
 		}
-		m, file, err := model.read(ctx)
+		k, err := newMaking("training", &opts, device)
 		if err != nil {
 			return err
 		}
@@ -48,57 +48,88 @@ func NewTrainingSession(ctx context.Context, model Model, flow DataFlow, loss Tr
 			Options: onnx.Options{Shapes: shapes, Seed: opts.Seed, Training: &onnx.Training{BatchStatistics: true, Dropout: true}},
 			Loss:    loss.loss(), Optimizer: optimizer.rule(), Iterations: int64(flow.BatchesPerStep),
 			Accumulation: int64(opts.AccumulationFactor), Replicas: int64(opts.ReplicationFactor), SumGradients: opts.SumReduction,
-			Clips: opts.ClipNorms, AutomaticScaling: opts.AutomaticLossScaling, Recompute: opts.Recompute, Freeze: opts.Frozen, File: file,
+			Clips: opts.ClipNorms, AutomaticScaling: opts.AutomaticLossScaling, Recompute: opts.Recompute, Freeze: opts.Frozen, Stage: k.stage, Pass: k.pass,
 		}
-		added := []string{"loss"}
-		if opts.AutomaticLossScaling {
-			added = append(added, "skipped")
-		}
-		more, err := flow.outputs(m, added...)
-		if err != nil {
-			return err
-		}
-		if how.File == nil {
-			if how.File, err = onnx.Encode(m); err != nil {
-				return err
-			}
-		}
-		m = withOutputs(m, more)
-		how.Returns = map[string]train.Return{"loss": {None: true}}
-		if how.Loss.Kind == "output" {
-			how.Returns = map[string]train.Return{}
-			if !slices.Contains(m.Graph.OutputNames(), how.Loss.Output) {
-				if !slices.Contains(tensors(m), how.Loss.Output) {
-					return wrong(ErrOption, "the loss %q is no tensor of the model%s", how.Loss.Output, nearest.DidYouMean(how.Loss.Output, tensors(m)))
-				}
-				m = withOutputs(m, []string{how.Loss.Output})
-			}
-		}
-		for _, name := range m.Graph.OutputNames() {
-			how.Returns[name] = train.Return{None: true}
-		}
-		for name, r := range flow.Anchors {
-			how.Returns[name] = train.Return{Type: r.Type, N: int64(r.N)}
-		}
-		r, err := train.Compile(ctx, m, how)
-		if err != nil {
-			return err
-		}
-		p, err := r.Load(ctx, "training session")
-		if err != nil {
-			return err
-		}
-		about, err := train.ReadAbout(p)
-		if err != nil {
-			return errors.Join(err, p.Close())
-		}
-		s = &TrainingSession{result: r, optimizer: how.Optimizer, divisor: about.Divisor}
-		s.training = true
-		s.open(p, flow, device, opts)
-		s.warnings = r.Warnings
-		return nil
+		s, err = k.training(ctx, model, flow, how)
+		return err
 	})
 	return s, err
+}
+
+// training makes a training session.
+func (k *making) training(ctx context.Context, model Model, flow DataFlow, how train.Options) (*TrainingSession, error) {
+	p, err := k.learner(ctx, model, flow, how)
+	warnings, err := k.finish(ctx, p, err)
+	var about *train.About
+	if err == nil {
+		about, err = train.ReadAbout(p)
+	}
+	if err != nil {
+		if p != nil {
+			err = errors.Join(err, p.Close())
+		}
+		return nil, err
+	}
+	s := &TrainingSession{trained: about.Trained, optimizer: how.Optimizer, divisor: about.Divisor}
+	s.training = true
+	s.open(p, flow, k)
+	s.warnings = warnings
+	return s, nil
+}
+
+// learner compiles a training model.
+func (k *making) learner(ctx context.Context, model Model, flow DataFlow, how train.Options) (*popef.Model, error) {
+	m, file, err := model.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k.read(m)
+	if how.File = file; file == nil {
+		if how.File, err = onnx.Encode(m); err != nil {
+			return nil, err
+		}
+	}
+	if m, err = anchored(m, flow, &how); err != nil {
+		return nil, err
+	}
+	return k.cached(ctx, m, func() (*popef.Model, error) {
+		r, err := train.Compile(ctx, m, how)
+		if err != nil {
+			return nil, err
+		}
+		k.warnings = append(k.warnings, r.Warnings...)
+		return r.Load(ctx, "training session")
+	}, flow, how)
+}
+
+// anchored returns the model with the loss and the anchors as outputs, and says in how which values of outputs a step returns.
+func anchored(m *onnx.Model, flow DataFlow, how *train.Options) (*onnx.Model, error) {
+	added := []string{"loss"}
+	if how.AutomaticScaling {
+		added = append(added, "skipped")
+	}
+	more, err := flow.outputs(m, added...)
+	if err != nil {
+		return nil, err
+	}
+	m = withOutputs(m, more)
+	how.Returns = map[string]train.Return{"loss": {None: true}}
+	if how.Loss.Kind == "output" {
+		how.Returns = map[string]train.Return{}
+		if !slices.Contains(m.Graph.OutputNames(), how.Loss.Output) {
+			if !slices.Contains(tensors(m), how.Loss.Output) {
+				return nil, wrong(ErrOption, "the loss %q is no tensor of the model%s", how.Loss.Output, nearest.DidYouMean(how.Loss.Output, tensors(m)))
+			}
+			m = withOutputs(m, []string{how.Loss.Output})
+		}
+	}
+	for _, name := range m.Graph.OutputNames() {
+		how.Returns[name] = train.Return{None: true}
+	}
+	for name, r := range flow.Anchors {
+		how.Returns[name] = train.Return{Type: r.Type, N: int64(r.N)}
+	}
+	return m, nil
 }
 
 // WeightsFromHost brings the host's weights and the optimizer's states to the device; the first time, the optimizer's values and what random numbers follow from too.
@@ -150,10 +181,10 @@ func (s *TrainingSession) UpdateOptimizer(ctx context.Context, o Optimizer) erro
 			return wrong(ErrReplacement, "there is no optimizer")
 		}
 		next := o.rule()
-		if err := optim.Replaces(next, s.optimizer, s.result.Trained); err != nil {
+		if err := optim.Replaces(next, s.optimizer, s.trained); err != nil {
 			return wrong(ErrReplacement, "%v", err)
 		}
-		scalars, err := optim.Scalars(next, s.result.Trained, s.divisor)
+		scalars, err := optim.Scalars(next, s.trained, s.divisor)
 		if err != nil {
 			return err
 		}
@@ -195,54 +226,4 @@ func (s *TrainingSession) ModelToHost(ctx context.Context, path string) error {
 // that the session does not have is an error that names it, unless ignoreUnknown.
 func (s *TrainingSession) ResetHostWeights(ctx context.Context, model Model, ignoreUnknown bool) error {
 	return s.locked("reset host weights", func() error { return s.reset(ctx, model, ignoreUnknown) })
-}
-
-// ExecutableOption says what SaveExecutable writes.
-type ExecutableOption func(*bool)
-
-// WithVariables makes SaveExecutable write the values of weights, states and the optimizer too, so that the file is complete.
-func WithVariables() ExecutableOption { return func(with *bool) { *with = true } }
-
-// SaveExecutable writes the session's model as a PopEF file, of which popefgen generate makes a package. Without WithVariables it has no data; SaveVariables writes that to a second file. Values are
-// those of the host: WeightsToHost fetches them.
-func (s *TrainingSession) SaveExecutable(path string, options ...ExecutableOption) error {
-	return s.locked("save the executable", func() error {
-		with := false
-		for _, o := range options {
-			if o != nil {
-				o(&with)
-			}
-		}
-		m := s.result.Model
-		m.Data = nil
-		if with {
-			m.Data = s.values()
-		}
-		return m.WriteFile(path, false)
-	})
-}
-
-// SaveVariables writes what SaveExecutable leaves out without WithVariables, as a PopEF file of tensors. popef.Load reads both files as one model.
-func (s *TrainingSession) SaveVariables(path string) error {
-	return s.locked("save the variables", func() error {
-		return popef.WriteFile(path, func(w *popef.Writer) error {
-			for _, d := range s.values() {
-				if err := w.WriteTensor(d.Name, d.Info, d.Data); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	})
-}
-
-// values returns the host's copies as data of the model.
-func (s *TrainingSession) values() []export.Data {
-	all := slices.Clone(s.result.Data)
-	for i := range all {
-		if h := s.host[all[i].Name]; h != nil {
-			all[i].Data = h.data
-		}
-	}
-	return all
 }
