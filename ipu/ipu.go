@@ -200,7 +200,8 @@ type EngineConfig struct {
 	// error is its own. The engine does not keep it.
 	Context context.Context
 	// DisableHashCheck skips the comparison of the executable's Poplar
-	// package hash with that of the running Poplar.
+	// package hash with that of the running Poplar, and of the definitions of operators that a portable executable
+	// may tell with those of the engine.
 	DisableHashCheck bool
 }
 

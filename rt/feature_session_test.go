@@ -1,6 +1,7 @@
 package rt_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
@@ -118,6 +121,40 @@ func TestSessionChecksPackageHash(t *testing.T) {
 	require.ErrorIs(t, err, ipu.ErrPackageHash)
 	s, _, _ := v.ready(t, rt.SkipHashCheck())
 	require.NoError(t, s.Run(ctx))
+}
+
+// TestSessionChecksDefinitions: a portable executable that tells by which operators it was compiled is refused where they are others, with their names, unless that is
+// switched off.
+//
+// Feature 17.
+func TestSessionChecksDefinitions(t *testing.T) {
+	exe, err := encoding.Decode(affinePortable(t))
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		name   string
+		change func(*graph.Package)
+		want   string
+	}{
+		{"the same", func(*graph.Package) {}, ""},
+		{"another operator", func(p *graph.Package) { p.Operators[0].Hash = "0123456789abcdef" }, "these operators have other definitions: Binary (0123456789abcdef, and "},
+		{"another meaning", func(p *graph.Package) { p.Revision++ }, "operators have revision 2 of their meaning, and 1 here; compile the model again, or skip the check (rt.SkipHashCheck)"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			exe.Package = graph.PackageOf(exe)
+			tt.change(exe.Package)
+			var b bytes.Buffer
+			require.NoError(t, encoding.Encode(&b, exe))
+			v := variant{"cpu", "cpu", file(t, affineMetadata(), b.Bytes(), affineData), nil}
+			if tt.want == "" {
+				compute(t, v.open(t), 1)
+				return
+			}
+			_, err := modelrt.NewSession(context.Background(), load(t, v.model))
+			require.ErrorIs(t, err, ipu.ErrPackageHash)
+			require.ErrorContains(t, err, "affine.popef: open: make a cpu engine: package hash mismatch: the executable was compiled by another popefgen: "+tt.want)
+			compute(t, v.open(t, rt.SkipHashCheck()), 1)
+		})
+	}
 }
 
 // Feature 18.

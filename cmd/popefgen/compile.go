@@ -64,6 +64,7 @@ var compileCommand = &cli.Command{
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write (default: the model's name with .popef)"},
 		&cli.BoolFlag{Name: "compress", Usage: "compress the executable; it is then not used in place from the file"},
 		&cli.BoolFlag{Name: "overlap", Usage: "ask runners to move data of some requests while others are computed, on devices that gain by it; a CPU does not"},
+		&cli.BoolFlag{Name: "package-hash", Usage: "record how operators are defined: where they are defined otherwise, the file is refused (rt.SkipHashCheck runs it all the same). An older popefgen can't read it"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print no summary"},
 	}, modelFlags, trainFlags),
 	Action: func(c *cli.Context) error {
@@ -101,6 +102,11 @@ var compileCommand = &cli.Command{
 		}
 		if c.Bool("overlap") {
 			r.AskOverlap()
+		}
+		if c.Bool("package-hash") {
+			if err := r.RecordPackage(); err != nil {
+				return fmt.Errorf("compile: %w", err)
+			}
 		}
 		if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
 			return fmt.Errorf("compile: %w", err)

@@ -67,6 +67,11 @@ func compileTraining(c *cli.Context, path, to string) error {
 	for _, w := range r.Warnings {
 		fmt.Fprintf(c.App.ErrWriter, "warning: %s\n", w)
 	}
+	if c.Bool("package-hash") {
+		if err := r.RecordPackage(); err != nil {
+			return fmt.Errorf("compile: %w", err)
+		}
+	}
 	if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
 		return err
 	}

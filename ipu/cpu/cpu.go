@@ -104,6 +104,12 @@ func newEngine(c ipu.EngineConfig) (*Engine, error) {
 		room.Release()
 		return nil, err
 	}
+	if p := l.Shared.Exe.Package; p != nil && !c.DisableHashCheck {
+		if differs := p.Differs(); differs != "" {
+			l.End()
+			return nil, &ipu.Error{Kind: ipu.KindPackageHash, Message: "the executable was compiled by another popefgen: " + differs + "; compile the model again, or skip the check (rt.SkipHashCheck)"}
+		}
+	}
 	return assemble(c, opts, l, kernels), nil
 }
 

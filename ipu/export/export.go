@@ -62,6 +62,13 @@ func (m *Model) Encode() error {
 	return nil
 }
 
+// RecordPackage makes the executable say by which definitions of operators it was compiled ([graph.Package]), and encodes it: engines refuse it where these are others, unless
+// they are told not to look ([ipu.EngineConfig.DisableHashCheck]). An older popefgen can't read it.
+func (m *Model) RecordPackage() error {
+	m.Executable.Package = graph.PackageOf(m.Executable)
+	return m.Encode()
+}
+
 var dataTypes = map[graph.DType]popef.DataType{
 	graph.Bool: popef.Bool, graph.I8: popef.S8, graph.U8: popef.U8, graph.I16: popef.S16, graph.U16: popef.U16,
 	graph.I32: popef.S32, graph.U32: popef.U32, graph.I64: popef.S64, graph.U64: popef.U64,

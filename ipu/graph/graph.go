@@ -254,4 +254,5 @@ type Executable struct {
 	Streams  []Stream
 	Programs []Program    // ascending by Index
 	Passes   []PassReport // what [Optimize] did, if it ran
+	Package  *Package     // by which definitions of operators it was compiled; nil if that was not recorded
 }

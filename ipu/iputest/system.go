@@ -235,7 +235,7 @@ func (s *System) Engines() []*Engine {
 
 // portable makes the cpu engine that computes a portable executable.
 func portable(c ipu.EngineConfig) (*cpu.Engine, ipu.Device, error) {
-	engine, err := cpu.New(ipu.EngineConfig{Name: c.Name, Executable: c.Executable, Options: []ipu.Option{{Name: "threads", Value: "1"}}})
+	engine, err := cpu.New(ipu.EngineConfig{Name: c.Name, Executable: c.Executable, DisableHashCheck: c.DisableHashCheck, Options: []ipu.Option{{Name: "threads", Value: "1"}}})
 	if err != nil {
 		return nil, nil, err
 	}

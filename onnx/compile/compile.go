@@ -172,6 +172,12 @@ func (r *Result) encode() error {
 	return nil
 }
 
+// RecordPackage makes the executable say by which definitions of operators it was compiled: see [export.Model.RecordPackage].
+func (r *Result) RecordPackage() error {
+	r.Executable.Package = graph.PackageOf(r.Executable)
+	return r.encode()
+}
+
 func ports(low *onnx.Lowered, from []onnx.Port) []Port {
 	to := make([]Port, len(from))
 	for i, p := range from {

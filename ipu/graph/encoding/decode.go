@@ -57,10 +57,10 @@ func decode(b []byte) (*graph.Executable, error) {
 // sections reads all sections, to the end.
 func (d *decoder) sections(e *graph.Executable) error {
 	all := d.B
-	for i, read := range []func(*graph.Executable){d.stringTable, d.exec, d.tensors, d.graphs, d.streams, d.programs, d.passes} {
+	for i, read := range []func(*graph.Executable){d.stringTable, d.exec, d.tensors, d.graphs, d.streams, d.programs, d.passes, d.definitions} {
 		name := sectionNames[i]
-		if i == len(sectionNames)-1 && d.At == len(all) {
-			break
+		if i >= optionalSections && !bytes.HasPrefix(all[d.At:], []byte(name)) && (d.At == len(all) || i < len(sectionNames)-1) {
+			continue
 		}
 		if found := d.Bytes(len(name)); d.Err == nil && string(found) != name {
 			return fmt.Errorf("section %d is %q, want %q", i, found, name)
@@ -325,6 +325,10 @@ func (d *decoder) passes(e *graph.Executable) {
 			return graph.Rewrite{What: d.Str(), Count: d.Int()}
 		})}
 	})
+}
+
+func (d *decoder) definitions(e *graph.Executable) {
+	e.Package = &graph.Package{Revision: d.Int(), Operators: wire.List(d.Reader, 8, func() graph.Definition { return graph.Definition{Kind: d.Str(), Hash: d.Str()} })}
 }
 
 func (d *decoder) step() graph.Step {

@@ -61,9 +61,11 @@ const (
 	sectionsAt = 24
 )
 
-// The sections of an encoded executable. The last one is left out where there
-// is nothing in it.
-var sectionNames = [...]string{"strs", "exec", "tens", "grph", "strm", "prog", "pass"}
+// The sections of an encoded executable. Those from optionalSections on are left out where there
+// is nothing in them.
+var sectionNames = [...]string{"strs", "exec", "tens", "grph", "strm", "prog", "pass", "defs"}
+
+const optionalSections = 6
 
 const (
 	flagPersistent = 1 << iota
@@ -186,13 +188,20 @@ func sectionsOf(e *graph.Executable, compact bool) []byte {
 		enc.Section(func() { enc.streams(e) }),
 		enc.Section(func() { enc.programs(e) }),
 	}
+	bodies = append(bodies, nil, nil)
 	if len(e.Passes) > 0 {
-		bodies = append(bodies, enc.Section(func() { enc.passes(e) }))
+		bodies[6] = enc.Section(func() { enc.passes(e) })
+	}
+	if e.Package != nil {
+		bodies[7] = enc.Section(func() { enc.definitions(e) })
 	}
 	bodies[0] = enc.Section(enc.WriteStrings)
 
 	var all []byte
 	for i, body := range bodies {
+		if i >= optionalSections && body == nil {
+			continue
+		}
 		all = append(all, sectionNames[i]...)
 		all = binary.LittleEndian.AppendUint64(all, uint64(len(body)))
 		all = append(all, body...)
@@ -361,6 +370,15 @@ func (c *encoder) passes(e *graph.Executable) {
 			c.Str(w.What)
 			c.Int(int64(w.Count))
 		}
+	}
+}
+
+func (c *encoder) definitions(e *graph.Executable) {
+	c.Int(e.Package.Revision)
+	c.Count(len(e.Package.Operators))
+	for _, d := range e.Package.Operators {
+		c.Str(d.Kind)
+		c.Str(d.Hash)
 	}
 }
 

@@ -49,6 +49,29 @@ func TestEncodeDecode(t *testing.T) {
 	}
 }
 
+// TestDefinitionsOfOperators: what an executable was compiled by is read as it was written, with passes and without, in both versions; without it nothing is written.
+func TestDefinitionsOfOperators(t *testing.T) {
+	for _, encode := range encodings {
+		for _, passes := range [][]graph.PassReport{nil, {{Name: "fold", Before: 2, After: 1}}} {
+			e := graphtest.Sample(t)
+			e.Passes = passes
+			plain := encode(t, e)
+			e.Package = graph.PackageOf(e)
+			require.NotEmpty(t, e.Package.Operators)
+			b := encode(t, e)
+			require.Greater(t, len(b), len(plain))
+			got, err := Decode(at(0, b))
+			require.NoError(t, err)
+			require.Equal(t, e.Package, got.Package)
+			require.Equal(t, e.Passes, got.Passes)
+			require.Equal(t, b, encode(t, got))
+			got, err = Decode(at(0, plain))
+			require.NoError(t, err)
+			require.Nil(t, got.Package)
+		}
+	}
+}
+
 // encodings encode as each version does.
 var encodings = map[int]func(testing.TB, *graph.Executable) []byte{
 	versionPlain: encoded,
