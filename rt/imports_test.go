@@ -22,7 +22,7 @@ var mayImport = map[string]string{
 	"genrt":              "internal/budget ipu ipu/num ipu/poplar popef popef/checkpoint popef/contract popef/family rt rt/internal/callerr rt/internal/hostmem rt/internal/line rt/internal/packed rt/internal/runs rt/internal/series rt/internal/session rt/internal/sizes rt/internal/view",
 	"genrt/genqueues":    "rt rt/genrt rt/internal/callerr rt/modelrt",
 	"modelrt":            "ipu popef popef/contract rt rt/internal/callerr rt/internal/hostmem rt/internal/line rt/internal/session rt/internal/settings rt/ring",
-	"popxl":              "ipu ipu/export ipu/graph ipu/graph/autodiff ipu/graph/optim ipu/graph/pass ipu/num popef rt rt/internal/settings rt/internal/view rt/modelrt",
+	"popxl":              "ipu ipu/export ipu/graph ipu/graph/autodiff ipu/graph/optim ipu/graph/pass ipu/num popef rt rt/internal/hostmem rt/internal/settings rt/internal/view rt/modelrt",
 	"popxl/ops":          "ipu/graph ipu/graph/optim ipu/num rt/popxl",
 	"internal/callerr":   "internal/printable ipu popef",
 	"internal/errs":      "",

@@ -136,7 +136,7 @@ func BenchmarkBuild(b *testing.B) {
 	from.Output("y", x)
 	m, err := from.Model(b.Context())
 	require.NoError(b, err)
-	got := interleaved(b, 300*time.Millisecond,
+	got := interleaved(b, 60*time.Millisecond,
 		measure.Runner{Batch: 1, Run: func() error { return thousand(b.Context()) }},
 		measure.Runner{Batch: 1, Run: func() error {
 			r, err := compile.Compile(m, compile.Options{})

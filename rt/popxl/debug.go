@@ -107,7 +107,7 @@ func (s *Session) printed(b *bytes.Buffer, before string, evaluated bool) {
 		if evaluated && s.ir.stage == update && !s.evaluated[port.Name] {
 			continue
 		}
-		t, data := s.ir.b.Type(port.Tensor), s.outputs[p.output]
+		t, data := s.ir.b.Type(port.Tensor), s.outputs[p.output].own
 		size := len(data)
 		if n := s.stores[p.output]; n > 0 {
 			size /= int(n)

@@ -34,12 +34,12 @@ func NewSession(ctx context.Context, ir *Ir, opts ...modelrt.SessionOption) (_ *
 		return nil, fmt.Errorf("%s: %w", ir.name, err)
 	}
 	if len(places) == 1 {
-		return s, s.open(ctx, m, places[0])
+		return s, s.open(ctx, m, places[0], true)
 	}
 	for i, at := range places {
 		c := &Session{ir: ir, model: model}
 		s.copies = append(s.copies, c)
-		if err := c.open(ctx, m, at); err != nil {
+		if err := c.open(ctx, m, at, false); err != nil {
 			return nil, fmt.Errorf("replica %d: %w", i, err)
 		}
 	}
@@ -49,8 +49,8 @@ func NewSession(ctx context.Context, ir *Ir, opts ...modelrt.SessionOption) (_ *
 	return s, nil
 }
 
-// open makes the engine of one replica, and what it moves data with.
-func (s *Session) open(ctx context.Context, m *export.Model, opts []modelrt.SessionOption) (err error) {
+// open makes the engine of one replica, and what it moves data with: the caller's memory if it is alone.
+func (s *Session) open(ctx context.Context, m *export.Model, opts []modelrt.SessionOption, alone bool) (err error) {
 	ir := s.ir
 	s.numbered = map[string]int{}
 	for _, t := range ir.Transfers() {
@@ -68,11 +68,16 @@ func (s *Session) open(ctx context.Context, m *export.Model, opts []modelrt.Sess
 		a := &m.Metadata.Anchors[i]
 		names[a.Handle] = a.Name
 	}
-	if s.inputs, err = s.connect(ctx, names, ir.inputs, s.loads, ipu.HostToDevice); err != nil {
+	if s.inputs, err = s.connect(ctx, names, ir.inputs, s.loads, ipu.HostToDevice, alone); err != nil {
 		return err
 	}
-	if s.outputs, err = s.connect(ctx, names, ir.outputs, s.stores, ipu.DeviceToHost); err != nil {
+	if s.outputs, err = s.connect(ctx, names, ir.outputs, s.stores, ipu.DeviceToHost, alone); err != nil {
 		return err
+	}
+	for _, p := range ir.prints {
+		if o := &s.outputs[p.output]; o.own == nil {
+			o.own = make([]byte, o.bytes)
+		}
 	}
 	s.evaluated = map[string]bool{}
 	for _, info := range s.s.Streams() {
@@ -86,32 +91,48 @@ func (s *Session) open(ctx context.Context, m *export.Model, opts []modelrt.Sess
 	return s.s.Unload(ctx)
 }
 
-// connect gives each of the streams that runs move memory of its own.
-func (s *Session) connect(ctx context.Context, names map[string]string, ports []export.Port, moves []int64, direction ipu.Direction) ([][]byte, error) {
-	var all [][]byte
+// connect connects each of the streams that runs move: with memory of its own, or if the replica is alone with the caller's.
+func (s *Session) connect(ctx context.Context, names map[string]string, ports []export.Port, moves []int64, direction ipu.Direction, alone bool) ([]port, error) {
+	var all []port
 	for i, p := range ports {
+		if alone {
+			lent, err := s.lend(ctx, names, p.Name, direction, int(moves[i]))
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, lent)
+			continue
+		}
 		b, err := s.buffer(ctx, names, p.Name, direction, int(moves[i]))
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, b.Bytes())
+		all = append(all, port{bytes: len(b.Bytes()), own: b.Bytes()})
 	}
 	return all, nil
 }
 
 // buffer connects memory to the stream of an anchor.
 func (s *Session) buffer(ctx context.Context, names map[string]string, name string, direction ipu.Direction, transfers int) (*modelrt.Buffer, error) {
-	for _, info := range s.s.Streams() {
-		if names[info.Handle] != name || info.Direction != direction {
-			continue
-		}
-		b, err := modelrt.NewBuffer(info, transfers)
-		if err != nil {
-			return nil, err
-		}
-		return b, s.s.Connect(ctx, info.Handle, b)
+	info, err := s.stream(names, name, direction)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("%s: the model has no stream of anchor %q", s.ir.name, name)
+	b, err := modelrt.NewBuffer(info, transfers)
+	if err != nil {
+		return nil, err
+	}
+	return b, s.s.Connect(ctx, info.Handle, b)
+}
+
+// stream returns the stream of an anchor.
+func (s *Session) stream(names map[string]string, name string, direction ipu.Direction) (ipu.StreamInfo, error) {
+	for _, info := range s.s.Streams() {
+		if names[info.Handle] == name && info.Direction == direction {
+			return info, nil
+		}
+	}
+	return ipu.StreamInfo{}, fmt.Errorf("%s: the model has no stream of anchor %q", s.ir.name, name)
 }
 
 // connectVariables gives variables and states of optimizers memory for what is saved of them.

@@ -71,7 +71,7 @@ func (s *Session) forget() {
 // compute gives a run its inputs, runs it, and takes its outputs, of one replica after the other.
 func (s *Session) compute(bindings []Binding, run func(*Session) error) error {
 	if s.copies == nil {
-		if err := s.move(bindings, 0, 1, run); err != nil {
+		if err := s.borrow(bindings, run); err != nil {
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ func (s *Session) compute(bindings []Binding, run func(*Session) error) error {
 func (s *Session) move(bindings []Binding, i, n int, run func(*Session) error) error {
 	for k := range bindings {
 		if b := &bindings[k]; b.kind == feedInput {
-			own := s.inputs[b.at]
+			own := s.inputs[b.at].own
 			each(len(own), int(s.loads[b.at]), i, n, func(at, of, size int) { copy(own[at:at+size], b.data[of:]) })
 		}
 	}
@@ -101,7 +101,7 @@ func (s *Session) move(bindings []Binding, i, n int, run func(*Session) error) e
 	}
 	for k := range bindings {
 		if b := &bindings[k]; b.kind == takeOutput {
-			own := s.outputs[b.at]
+			own := s.outputs[b.at].own
 			each(len(own), int(s.stores[b.at]), i, n, func(at, of, size int) { copy(b.data[of:of+size], own[at:]) })
 		}
 	}

@@ -29,7 +29,8 @@ type Session struct {
 	model *popef.Model
 	s     rt.Session
 
-	inputs, outputs [][]byte        // memory of the streams, in the Ir's order
+	inputs, outputs []port          // the host's sides of the streams, in the Ir's order
+	shared          bool            // an input and an output of the run have the same memory
 	loads, stores   []int64         // how many tensors a run moves over each of them
 	evaluated       map[string]bool // outputs that Evaluate computes
 
@@ -215,15 +216,16 @@ func (s *Session) begin(doing string, bindings []Binding) error {
 // checkRun refuses bindings that do not fit, and tells which inputs are missing.
 func (s *Session) checkRun(bindings []Binding) error {
 	fed := 0
+	s.shared = false
 	for i := range bindings {
 		b := &bindings[i]
-		want, memory, moves := feedInput, s.inputs, s.loads
+		want, ports, moves := feedInput, s.inputs, s.loads
 		if b.kind == takeOutput {
-			want, memory, moves = takeOutput, s.outputs, s.stores
+			want, ports, moves = takeOutput, s.outputs, s.stores
 		}
 		bytes, count := 0, int64(1)
 		if b.ir == s.ir && b.kind == want {
-			bytes, count = len(memory[b.at]), moves[b.at]
+			bytes, count = ports[b.at].bytes, moves[b.at]
 		}
 		if err := b.check(s.ir, want, bytes, count, s.replicas()); err != nil {
 			return err
@@ -231,6 +233,9 @@ func (s *Session) checkRun(bindings []Binding) error {
 		for j := range i {
 			if bindings[j].kind == b.kind && bindings[j].at == b.at {
 				return fmt.Errorf("%s %q is given twice", bindingKinds[b.kind], b.name)
+			}
+			if err := s.checkMemory(&bindings[j], b); err != nil {
+				return err
 			}
 		}
 		if b.kind == feedInput {
