@@ -65,6 +65,7 @@ type Engine struct {
 	release    []func()        // give back memory that the garbage collector does not know
 	spent      int64           // operations of loops in this run that may go on for ever
 	simulated  *simulated      // device that it is loaded onto, or nil: the CPU
+	encoded    []byte          // the executable as it was given
 	need       *need.Need      // of memory on simulated devices; nil: it has not been asked for
 	at         int             // the instruction that runs, for messages about a panic
 	worn       *workers.Labels // by the goroutine that runs a program
@@ -115,6 +116,7 @@ func assemble(c ipu.EngineConfig, opts options, l *weights.Lease, kernels []tens
 	m := l.Shared
 	e := &Engine{
 		name:    c.Name,
+		encoded: c.Executable,
 		shared:  m,
 		lease:   l,
 		exe:     m.Exe,
@@ -406,6 +408,7 @@ func (e *Engine) Close() error {
 	}
 	e.state.Store(closed)
 	e.leaveSimulated()
+	e.encoded = nil
 	e.pool.Close()
 	for i := range e.streams {
 		s := &e.streams[i]

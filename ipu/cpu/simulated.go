@@ -7,6 +7,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/need"
+	"github.com/popefgen/popefgen/ipu/graph/encoding"
 )
 
 // simulatedIDs numbers simulated devices; 0 is the CPU.
@@ -49,7 +50,11 @@ type simulated struct {
 // enterSimulated puts the engine on a simulated device, if there is room for it, in the place of what is there.
 func (e *Engine) enterSimulated(d *simulated) error {
 	if e.need == nil {
-		n := need.Of(e.exe)
+		exe, err := encoding.Decode(e.encoded) // the plan has changed its own for the kernels of this machine
+		if err != nil {
+			return err
+		}
+		n := need.Of(exe)
 		e.need = &n
 	}
 	if err := e.need.Check(d.info); err != nil {
