@@ -2,8 +2,10 @@ package popart_test
 
 import (
 	"slices"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/ipu"
@@ -96,4 +98,41 @@ func TestLostDevice(t *testing.T) {
 	}
 	require.Equal(t, drawn[0], drawn[1])
 	require.Equal(t, learnt[0], learnt[1])
+}
+
+// TestSessionsTogether has two training sessions take one device from each other at every call, from goroutines of their own: each learns what it learns alone.
+func TestSessionsTogether(t *testing.T) {
+	devices := popart.Devices{Manager: iputest.New(iputest.Config{}).Manager()}
+	device, err := devices.IPUModel(t.Context(), ipu.Simulation{NumIPUs: 1})
+	require.NoError(t, err)
+	defer device.Close()
+	learn := func(on *popart.Device, rate float32) (learnt []byte) {
+		s, err := popart.NewTrainingSession(t.Context(), dropping(), popart.DataFlow{1, popart.Anchors{"cost": popart.All}}, popart.Loss("cost"), momentum(rate), on, nil, nil)
+		if !assert.NoError(t, err) {
+			return nil
+		}
+		defer s.Close()
+		x, out := slices.Repeat([]float32{1}, 64), s.InitAnchorArrays()
+		assert.NoError(t, s.PrepareDevice(t.Context()))
+		assert.NoError(t, s.WeightsFromHost(t.Context()))
+		for i := range 8 {
+			assert.NoError(t, s.UpdateOptimizer(t.Context(), momentum(rate/float32(i+1))))
+			assert.NoError(t, s.Run(t.Context(), popart.Arrays(map[string]popart.Array{"x": popart.Of(x)}, out)))
+			state, err := s.RNGState(t.Context())
+			assert.NoError(t, err)
+			assert.NoError(t, s.WeightsToHost(t.Context()))
+			all, err := s.ReadWeights()
+			assert.NoError(t, err)
+			learnt = slices.Concat(learnt, state, all["w"].Data, all["Accl___w"].Data, out["cost"].Data)
+		}
+		return learnt
+	}
+	want := [][]byte{learn(popart.CPU(), 0.01), learn(popart.CPU(), 0.02)}
+	got := make([][]byte, 2)
+	var both sync.WaitGroup
+	for i, rate := range []float32{0.01, 0.02} {
+		both.Go(func() { got[i] = learn(device, rate) })
+	}
+	both.Wait()
+	require.Equal(t, want, got)
 }
