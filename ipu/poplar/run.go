@@ -316,14 +316,19 @@ func (r *run) over(err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.active = false
-	var device *ipu.Error
-	if r.forced || errors.As(err, &device) {
+	if err != nil && ofDevice(err) {
 		e.failure = err
 		if e.state == loaded {
 			e.state = lost
 		}
 	}
 	return err
+}
+
+// ofDevice reports whether err is the device's, which loses what was loaded.
+func ofDevice(err error) bool {
+	var device *ipu.Error
+	return errors.As(err, &device)
 }
 
 // finished has an end finish, whose host may panic.

@@ -1,0 +1,15 @@
+//go:build poplar && poplarfake && linux && cgo
+
+package poplar
+
+import (
+	"testing"
+	"time"
+)
+
+// SetPatience changes how long a program may go on that was told to end, until the test ends.
+func SetPatience(t *testing.T, d time.Duration) {
+	before := patience
+	patience = d
+	t.Cleanup(func() { patience = before })
+}

@@ -1,0 +1,232 @@
+//go:build poplar && poplarfake && linux && cgo
+
+package poplar_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/poplar"
+)
+
+// TestRings has runs move one transfer, some, and more than a ring has slots, whatever the fake does of its own accord.
+func TestRings(t *testing.T) {
+	ctx := context.Background()
+	for _, nasty := range []string{"", "poison,refuse,extra,discard,seed=3", "poison,delay", "extra,latency=5"} {
+		for _, mode := range []string{"singleThread", "dedicated"} {
+			t.Run(nasty+" "+mode, func(t *testing.T) {
+				t.Setenv("FAKE_POPLAR_NASTY", nasty)
+				for _, n := range []int{1, 5, 600} {
+					c := adder(64, n, 4)
+					c.Options = []ipu.Option{{Name: "streamCallbacks.multiThreadMode", Value: mode}}
+					e, d := engineOf(t, c)
+					a, b, y := rings(t, e, 64, n)
+					for round := range 3 {
+						for _, s := range []*windowed{a, b, y} {
+							s.rewind()
+							s.completed = 0
+						}
+						a.set(0, float32(100*round))
+						require.NoError(t, e.Run(ctx, 2))
+						require.Equal(t, float32(100*round)+0.5, y.get(0))
+						for i := 1; i < n; i++ {
+							require.Equal(t, float32(i)+0.5, y.get(i))
+						}
+						require.Equal(t, []int{n, n, n}, []int{a.completed, b.completed, y.completed})
+					}
+					stats, err := e.RingStats("a")
+					require.NoError(t, err)
+					require.Positive(t, stats.Fetched+stats.Prefetched)
+					require.NoError(t, e.Close())
+					require.NoError(t, d.Detach())
+				}
+			})
+		}
+	}
+}
+
+// TestRingEnds has a program ask for more than the host has: the run fails with the stream's error, and the next is well.
+func TestRingEnds(t *testing.T) {
+	ctx := context.Background()
+	e, _ := engineOf(t, adder(64, 8, 2))
+	a, b, y := rings(t, e, 64, 8)
+	short := newWindowed(64, 3, false)
+	require.NoError(t, e.Connect("a", short))
+	err := e.Run(ctx, 2)
+	require.ErrorIs(t, err, ipu.ErrCallback)
+	require.ErrorIs(t, err, errShort)
+	require.ErrorContains(t, err, `stream "a"`)
+
+	require.NoError(t, e.Connect("a", a))
+	for range 2 {
+		a.rewind()
+		b.rewind()
+		y.rewind()
+		require.NoError(t, e.Run(ctx, 2))
+		require.Equal(t, float32(7.5), y.get(7))
+	}
+
+	// A host with more than the program moves: what was prefetched of it is thrown away.
+	require.NoError(t, e.Run(ctx, 0))
+	for range 3 {
+		a.rewind()
+		b.rewind()
+		y.rewind()
+		require.NoError(t, e.Run(ctx, 1))
+		require.Equal(t, float32(0.5), y.get(0))
+	}
+	y.fail = func() error { return errors.New("the disk is full") }
+	y.rewind()
+	require.ErrorContains(t, e.Run(ctx, 1), `stream "y": stream callback failed: the disk is full`)
+}
+
+// TestSteadyState makes requests over rings: they take no call through cgo and no memory of Go, and between them no time.
+func TestSteadyState(t *testing.T) {
+	ctx := context.Background()
+	e, _ := engineOf(t, adder(4096, 1, 2))
+	a, b, y := rings(t, e, 4096, 1)
+	request := func() {
+		a.rewind()
+		b.rewind()
+		y.rewind()
+		if err := e.Run(ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	request()
+	before := runtime.NumCgoCall()
+	const n = 200
+	allocs := testing.AllocsPerRun(n, request)
+	require.Zero(t, allocs)
+	require.Equal(t, before, runtime.NumCgoCall(), "calls through cgo")
+	require.Equal(t, n+2, a.completed)
+
+	var used [2]syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used[0]))
+	time.Sleep(200 * time.Millisecond)
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used[1]))
+	spent := time.Duration(used[1].Utime.Nano() - used[0].Utime.Nano() + used[1].Stime.Nano() - used[0].Stime.Nano())
+	require.Less(t, spent, 40*time.Millisecond, "an idle engine takes time")
+}
+
+// TestConstant reads weights where they lie, and tells when they are on the device.
+func TestConstant(t *testing.T) {
+	ctx := context.Background()
+	e, _ := engineOf(t, adder(64, 1, 2))
+	w := &fixed{data: make([]byte, 64)}
+	binary.LittleEndian.PutUint32(w.data, math.Float32bits(3))
+	out := newWindowed(64, 1, true)
+	require.NoError(t, e.Connect("w", w))
+	require.NoError(t, e.Connect("s", out))
+	require.NoError(t, e.Run(ctx, 0))
+	require.NoError(t, e.Run(ctx, 4))
+	require.Equal(t, float32(3), out.get(0))
+	require.Equal(t, []int{1, 1}, []int{w.completed, w.released})
+	runtime.GC() // the memory is pinned, and Poplar reads it again
+	binary.LittleEndian.PutUint32(w.data, math.Float32bits(4))
+	out.rewind()
+	require.NoError(t, e.Run(ctx, 0))
+	require.NoError(t, e.Run(ctx, 4))
+	require.Equal(t, float32(4), out.get(0))
+	_, err := e.RingStats("w")
+	require.ErrorContains(t, err, "no ring")
+	require.NoError(t, e.Connect("w", nil))
+	require.ErrorIs(t, e.Run(ctx, 0), ipu.ErrUnconnected)
+}
+
+// nothing is an empty end.
+type nothing struct{ ipu.Stream }
+
+func (nothing) Empty() {}
+
+// TestEmpty connects nothing: inputs are zeros, and the host is not called.
+func TestEmpty(t *testing.T) {
+	e, _ := engineOf(t, adder(64, 1, 2))
+	a, _, y := rings(t, e, 64, 1)
+	require.NoError(t, e.Connect("b", nothing{}))
+	y.set(0, 9)
+	require.NoError(t, e.Run(context.Background(), 1))
+	require.Zero(t, y.get(0))
+	require.NoError(t, e.Connect("y", nothing{}))
+	a.rewind()
+	require.NoError(t, e.Run(context.Background(), 1))
+}
+
+// leaving is a stream whose Fetch ends its goroutine.
+type leaving struct{ fixed }
+
+func (*leaving) Fetch(context.Context, []byte) error { runtime.Goexit(); return nil }
+func (*leaving) Prefetch([]byte) bool                { return false }
+func (*leaving) Constant() []byte                    { return nil }
+
+// TestGoexit: a stream that ends its goroutine costs the run, which fails, and nothing else.
+func TestGoexit(t *testing.T) {
+	ctx := context.Background()
+	e, _ := engineOf(t, adder(64, 1, 2))
+	a, b, y := rings(t, e, 64, 1)
+	require.NoError(t, e.Connect("b", &leaving{}))
+	for range 2 {
+		a.rewind()
+		y.rewind()
+		err := e.Run(ctx, 1)
+		require.ErrorIs(t, err, ipu.ErrCallback)
+		require.ErrorIs(t, err, ipu.ErrPanic)
+		require.ErrorContains(t, err, `stream "b"`)
+	}
+	require.NoError(t, e.Connect("b", b))
+	a.rewind()
+	y.rewind()
+	require.NoError(t, e.Run(ctx, 1))
+	require.Equal(t, float32(0.5), y.get(0))
+}
+
+// TestOpenFile reads an executable from the middle of a file.
+func TestOpenFile(t *testing.T) {
+	c := adder(64, 2, 2)
+	file := filepath.Join(t.TempDir(), "model")
+	require.NoError(t, os.WriteFile(file, append(append(make([]byte, 5000), c.Executable...), "more"...), 0o666))
+	size := int64(len(c.Executable))
+	c.Executable = nil
+	e, err := poplar.OpenFile(file, 5000, size, c)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, e.Close()) }()
+	require.Len(t, e.Streams(), 5)
+	require.NoError(t, e.Load(context.Background(), attached(t)))
+	_, _, y := rings(t, e, 64, 2)
+	require.NoError(t, e.Run(context.Background(), 2))
+	require.Equal(t, float32(1.5), y.get(1))
+
+	_, err = poplar.OpenFile(file, 4000, size, c)
+	require.ErrorContains(t, err, "read the executable in "+file+": device error: poplar_error: Error reading executable")
+	_, err = poplar.OpenFile(file, 5000, 1<<20, c)
+	require.ErrorContains(t, err, "it ends early")
+	_, err = poplar.OpenFile(file+"x", 0, size, c)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = poplar.OpenFile(file, -1, size, c)
+	require.ErrorContains(t, err, "from -1 on")
+}
+
+// TestMetadata compares what the metadata says of streams with what Poplar says.
+func TestMetadata(t *testing.T) {
+	c := adder(64, 1, 2)
+	c.Streams[1].Direction = ipu.DeviceToHost
+	_, err := backend(t).NewEngine(c)
+	require.ErrorContains(t, err, `stream "a": the model's metadata has it device-to-host, the executable host-to-device`)
+	c = adder(64, 1, 2)
+	c.Streams = append(c.Streams[:4:4], ipu.StreamInfo{Handle: "of another"})
+	e, _ := engineOf(t, c)
+	require.Len(t, e.Streams(), 5)
+	require.ErrorContains(t, e.Connect("s", &fixed{}), "the model's metadata has no anchor of that handle")
+	require.ErrorIs(t, e.Connect("of another", &fixed{}), ipu.ErrUnknownStream)
+}
