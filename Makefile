@@ -15,7 +15,7 @@ PARALLEL  ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN || echo 2))))
 MODULES   := serve/grpc serve/nats serve/otel ipu/cpu/internal/kernel/internal/asm $(if $(filter all,$(POPEFGEN_TESTS)),bench serve/grpc/internal/manifests/strict)
 
 .DEFAULT_GOAL := help
-.PHONY: release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture
+.PHONY: poplar poplar-short poplar-check release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ run: build ## compile a digits model, generate its package, classify scanned dig
 build: ## build the popefgen command into bin/
 	@$(GO) build -o $(BIN) ./cmd/popefgen
 
-test: lint unit race check-generated ## everything that must pass: lint, tests (goldens among them), race tests, generated code
+test: lint unit race poplar-short check-generated ## everything that must pass: lint, tests (goldens among them), race tests, generated code
 
 unit: ## all tests of every module (POPEFGEN_TESTS=all: also what they sample otherwise); make lint vets
 	$(GO) test -vet=off -p $(PARALLEL) -timeout 20m ./...
@@ -42,6 +42,28 @@ FAMILIES  := $(if $(filter all,$(POPEFGEN_TESTS)),^$$,/ipu/cpu/internal/kernel/[
 race: ## the concurrent packages under the race detector (POPEFGEN_TESTS=all: every family of kernels too)
 	@packages="$$(GO="$(GO)" sh .ci/race.sh ./rt/... ./ipu/... ./serve/... ./generated_examples/...)" && \
 	echo "$(GO) test -race -short of $$(echo "$$packages" | wc -l) packages" && $(GO) test -vet=off -p $(PARALLEL) -race -short -skip '$(ALONE)' $$(echo "$$packages" | grep -vE '$(FAMILIES)') ./ipu/cpu/internal/kernel/tensor
+
+POPLAR_TAGS := -tags poplar,poplarfake
+
+poplar-short: ## the back end for IPUs on a fake of Poplar: some of make poplar, where g++ is
+	@if command -v g++ >/dev/null; then \
+	  echo "$(GO) test $(POPLAR_TAGS) ./ipu/poplar/..."; $(GO) vet $(POPLAR_TAGS) ./ipu/poplar/... && $(GO) test -vet=off $(POPLAR_TAGS) ./ipu/poplar/...; \
+	else echo "skipped the Poplar back end: no g++"; fi
+
+poplar: ## all of it: shim and fake under sanitizers without Go, the tests for Poplar 3.2 and 3.3 with the race detector and cgocheck2 (needs g++)
+	@mkdir -p build/poplar
+	@for c in "303 address,undefined" "302 thread"; do sh ipu/poplar/check.sh build/poplar $$c || exit 1; done
+	$(GO) vet $(POPLAR_TAGS) ./ipu/poplar/... ./rt/genrt
+	$(GO) tool staticcheck $(POPLAR_TAGS) ./ipu/poplar/...
+	CGO_CXXFLAGS="-O1 -g -DFAKE_POPLAR_API=302" $(GO) test -vet=off -count=1 -race $(POPLAR_TAGS) ./ipu/poplar/...
+	GOEXPERIMENT=cgocheck2 $(GO) test -vet=off -count=1 $(POPLAR_TAGS) ./ipu/poplar/...
+	@mkdir -p build/poplar/sdk/lib && ln -sfn $(CURDIR)/ipu/poplar/internal/fakesdk build/poplar/sdk/include
+	g++ -std=c++17 -O1 -fPIC -shared -Ibuild/poplar/sdk/include ipu/poplar/internal/fakesdk/poplar/*.cpp -o build/poplar/sdk/lib/libpoplar.so
+	@POPLAR_SDK_ENABLED=$(CURDIR)/build/poplar/sdk GO="$(GO)" sh ipu/poplar/report.sh build/poplar/sdk | grep -A2 DIFFERS; grep '^0 parts differ' build/poplar/sdk/report.txt
+	POPEFGEN_BACKEND=poplar $(GO) test -vet=off -count=1 $(POPLAR_TAGS) ./generated_examples/digits/... ./generated_examples/words/... ./generated_examples/diabetes/...
+
+poplar-check: ## on a machine with Poplar's SDK: does the back end fit it? Writes build/poplar/report.txt, to be sent back
+	@mkdir -p build/poplar; GO="$(GO)" sh ipu/poplar/report.sh build/poplar
 
 lint: ## gofmt, go vet and staticcheck of every module; functions that nothing reaches
 	@out="$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go'))"; \

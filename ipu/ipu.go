@@ -42,6 +42,9 @@ type StreamInfo struct {
 	// Fields says what stands where in a transfer that has several inputs side by side; nil if it is one
 	// tensor, or if the engine does not know.
 	Fields []FieldInfo
+	// Blocks is, of memory outside the device that programs read (a remote buffer) and no stream, how many equal
+	// blocks make up its Bytes; 0 of a stream. It is written when the engine is loaded, and no program moves it.
+	Blocks int
 }
 
 // FieldInfo describes one of several inputs in the transfers of a stream.

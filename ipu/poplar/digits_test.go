@@ -10,6 +10,7 @@ import (
 
 	"github.com/popefgen/popefgen/generated_examples/digits/classifier"
 	"github.com/popefgen/popefgen/generated_examples/digits/scans"
+	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/poplar"
 	"github.com/popefgen/popefgen/rt"
 )
@@ -46,4 +47,43 @@ func TestDigits(t *testing.T) {
 	t.Setenv("FAKE_POPLAR_IPUS", "0")
 	_, err := classifier.Open(context.Background())
 	require.ErrorContains(t, err, "no device", "the environment was not looked at")
+}
+
+// TestAutoReset has the device fail in the middle of requests: the next request of a runner that resets it has the right
+// answer, weights included; an error that asks for more than that names it.
+func TestAutoReset(t *testing.T) {
+	ctx := context.Background()
+	want := answers(t, 1)[0]
+	heldOut, err := scans.HeldOut()
+	require.NoError(t, err)
+	r, err := classifier.Open(ctx, rt.WithBackend(poplar.Name), rt.AutoReset())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Close()) }()
+	in, out := classifier.NewInputs(), classifier.NewOutputs()
+	for y, row := range heldOut[0].Grey {
+		for x, g := range row {
+			in.Image.Data[0][0][y][x] = float32(g) / 16
+		}
+	}
+	for _, fault := range []string{"run:5@2=application", "fetch@3=recoverable:IPU_RESET"} {
+		t.Setenv("FAKE_POPLAR_FAULT", fault)
+		failed := 0
+		for range 4 {
+			if err := r.Run(ctx, in, out); err != nil {
+				var device *rt.DeviceError
+				require.ErrorAs(t, err, &device)
+				require.True(t, device.AutoReset)
+				failed++
+				continue
+			}
+			require.Equal(t, want, out.Probabilities.Data[0])
+		}
+		require.Equal(t, 1, failed, fault)
+	}
+	t.Setenv("FAKE_POPLAR_FAULT", "run:5=recoverable:PARTITION_RESET")
+	for range 2 {
+		err = r.Run(ctx, in, out)
+		require.ErrorIs(t, err, ipu.ErrRecoverable)
+		require.ErrorContains(t, err, "PARTITION_RESET")
+	}
 }

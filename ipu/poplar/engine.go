@@ -107,9 +107,9 @@ func (e *Engine) setStreams(streams []ipu.StreamInfo, programs []ipu.ProgramInfo
 	}
 	e.index = map[string]int{}
 	for _, s := range streams {
-		if d, ok := there[s.Handle]; !ok {
-			continue // of another executable, or a remote buffer
-		} else if d != s.Direction {
+		if d, ok := there[s.Handle]; !ok && s.Blocks == 0 {
+			continue // of another executable
+		} else if ok && d != s.Direction {
 			return fmt.Errorf("stream %q: the model's metadata has it %v, the executable %v; they are of different compilations", s.Handle, s.Direction, d)
 		}
 		e.index[s.Handle] = len(e.streams)
@@ -209,6 +209,9 @@ func (e *Engine) connect(info ipu.StreamInfo, host ipu.Stream) (_ end, err error
 	if info.Direction == ipu.DeviceToHost {
 		output = 1
 	}
+	if info.Blocks > 0 {
+		return connectRemote(info, host)
+	}
 	switch h := host.(type) {
 	case nil:
 		return nil, e.connectNull(info, handle) // Poplar can't disconnect: Run refuses
@@ -263,6 +266,9 @@ func (e *Engine) Load(ctx context.Context, d ipu.Device) error {
 		if end := e.streams[i].end; end != nil {
 			end.reset()
 		}
+	}
+	if err == nil {
+		err = e.writeRemote()
 	}
 	device.end()
 	e.mu.Lock()

@@ -242,6 +242,13 @@ func (r *run) await() error {
 			r.fail("", err)
 		}
 	}
+	select {
+	case <-r.e.halt: // it ended before it noticed
+		if r.cause == nil {
+			r.cause = ipu.ErrStopped
+		}
+	default:
+	}
 	return r.outcome()
 }
 
@@ -270,9 +277,13 @@ func (r *run) outcome() error {
 	if p := r.err.Load(); p != nil {
 		streams = *p
 	}
+	what := "the program"
+	if r.p == nil {
+		what = "it"
+	}
 	if r.forced { // whatever Poplar says of it
 		theirs = &ipu.Error{Kind: ipu.KindRecoverable, Recovery: ipu.IPUReset,
-			Message: fmt.Sprintf("the program did not end within %v of being told to, and was stopped: load the engine again", patience)}
+			Message: fmt.Sprintf("%s did not end within %v of being told to, and was stopped: load the engine again", what, patience)}
 	}
 	switch {
 	case r.cause == nil && streams == nil:

@@ -101,7 +101,7 @@ const char *plr_package_hash(void);
 void plr_err_clear(plr_err *err);
 void plr_free(void *p);
 
-// Functions that return int32_t return the code of *err.
+// Functions that return int32_t return the code of *err, which is zeros or an earlier error before, and is freed then.
 
 // plr_devices lists the devices, which are not attached. The caller frees *out by plr_free.
 int32_t plr_devices(plr_options options, plr_devinfo **out, size_t *n, plr_err *err);

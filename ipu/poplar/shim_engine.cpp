@@ -393,6 +393,7 @@ extern "C" int32_t plr_engine_device(plr_engine *eng, plr_device *dev, plr_err *
 
 extern "C" int32_t plr_engine_error(plr_engine *eng, plr_err *err) {
   const int32_t code = eng->error.code;
+  plr_err_clear(err);
   *err = eng->error;
   eng->error = plr_err{};
   return code;

@@ -16,7 +16,7 @@ func (s *Session) described() ([]ipu.StreamInfo, []ipu.ProgramInfo, error) {
 	seen := map[string]bool{}
 	for i := range s.contract.Anchors {
 		a := &s.contract.Anchors[i]
-		if a.Handle == "" || seen[a.Handle] || a.Role == contract.RemoteBuffer {
+		if a.Handle == "" || seen[a.Handle] {
 			continue
 		}
 		seen[a.Handle] = true
@@ -25,8 +25,11 @@ func (s *Session) described() ([]ipu.StreamInfo, []ipu.ProgramInfo, error) {
 			return nil, nil, err
 		}
 		st := ipu.StreamInfo{
-			Handle: a.Handle, Bytes: int(size), Type: strings.ToLower(a.Info.DataType.String()), Shape: slices.Clone(a.Info.Shape),
+			Handle: a.Handle, Bytes: int(size) * int(max(1, a.Repeats)), Type: strings.ToLower(a.Info.DataType.String()), Shape: slices.Clone(a.Info.Shape),
 			Programs: s.programsOf(a),
+		}
+		if a.Role == contract.RemoteBuffer {
+			st.Blocks, st.Programs = int(max(1, a.Repeats)), nil
 		}
 		if a.Type == popef.Output {
 			st.Direction = ipu.DeviceToHost

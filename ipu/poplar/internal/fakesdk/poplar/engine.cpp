@@ -165,6 +165,9 @@ void EngineImpl::steps(const Sequence &s, const std::vector<Step> &all) {
     case Do::Call:
       compute(step);
       break;
+    case Do::Recall:
+      remote(step.function, step.count, ends[step.stream].tensor.data(), nullptr);
+      break;
     case Do::Repeat:
       for (std::uint64_t i = 0; i < step.count; i++)
         steps(s, step.body);

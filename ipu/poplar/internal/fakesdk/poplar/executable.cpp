@@ -17,7 +17,7 @@
 //	stream HANDLE in|out BYTES [depth N] [speculative]
 //	remote HANDLE BYTES REPEATS
 //	program INDEX NAME
-//	  read HANDLE | write HANDLE | call FUNCTION IN,… OUT,… | hang | wait MICROSECONDS
+//	  read HANDLE | write HANDLE | call FUNCTION IN,… OUT,… | recall REMOTE BLOCK HANDLE | hang | wait MICROSECONDS
 //	  repeat N … end
 //	end
 //	data                                           a portable executable follows, which the registered functions run
@@ -160,6 +160,11 @@ private:
         line >> s.function >> a >> b;
         s.in = list(a);
         s.out = list(b);
+      } else if (word == "recall") {
+        s.what = Do::Recall;
+        line >> s.function >> s.count >> a;
+        s.function = plain(s.function);
+        s.stream = known(a);
       } else if (word == "repeat") {
         s.what = Do::Repeat;
         line >> s.count;

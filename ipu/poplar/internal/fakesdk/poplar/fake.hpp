@@ -53,14 +53,14 @@ struct Stream {
   bool speculative = false; // prefetched past the end of a program too
 };
 
-enum class Do { Read, Write, Call, Repeat, Hang, Wait };
+enum class Do { Read, Write, Call, Recall, Repeat, Hang, Wait };
 
 struct Step {
   Do what;
-  std::size_t stream = 0;            // Read, Write
-  std::string function;              // Call
+  std::size_t stream = 0;            // Read, Write, Recall
+  std::string function;              // Call; of Recall the remote buffer
   std::vector<std::size_t> in, out;  // Call: tensors, which are called as streams are
-  std::uint64_t count = 0;           // Repeat, and Wait in µs
+  std::uint64_t count = 0;           // Repeat, Wait in µs, block of Recall
   std::vector<Step> body;            // Repeat
 };
 

@@ -1,0 +1,95 @@
+//go:build poplar && poplarfake && linux && cgo
+
+package poplar_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/poplar"
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/popeftest"
+	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
+)
+
+// poplarModel is a model with a Poplar executable, whose streams are known from its metadata alone: y = a + w, three times a
+// run, and two blocks of a remote buffer, of which the second is in the output r.
+func poplarModel(t *testing.T) *popef.Model {
+	const exe = "GC_EXE_FAKE\nstream w in 16\nstream a in 16 depth 2\nstream y out 16\nstream r out 16\nstream s out 16\nremote far 16 2\n" +
+		"program 0 load\nread w\nend\nprogram 1 main\nrecall far 1 r\nrepeat 3\nread a\ncall add a,w y\nwrite y\nwrite r\nend\nend\nprogram 2 save\ncall copy w s\nwrite s\nend\n"
+	info := popef.TensorInfo{DataType: popef.F32, Shape: []int64{4}}
+	anchor := func(name, handle string, kind popef.TensorType, programs ...uint32) popef.Anchor {
+		return popef.Anchor{Name: name, Handle: handle, Type: kind, Info: info, Programs: programs}
+	}
+	far := anchor("far", "far", popef.Input)
+	far.RemoteBuffer, far.Repeats = true, 2
+	meta := popef.Metadata{
+		Executable: "e", NumIPUs: 1, ReplicationFactor: 1, DeviceIterations: 3, IsInference: true,
+		Anchors: []popef.Anchor{anchor("w", "w", popef.Input, 0), anchor("a", "a", popef.Input, 1), anchor("y", "y", popef.Output, 1),
+			anchor("r", "r", popef.Output, 1), anchor("w", "s", popef.Output, 2), far},
+		ProgramFlow:   popef.ProgramFlow{Load: []uint32{0}, Main: []uint32{1}, Save: []uint32{2}},
+		EngineOptions: []popef.Option{{Name: "exchange.enablePrefetch", Value: "true"}},
+	}
+	floats := func(v ...float32) []byte {
+		var b []byte
+		for _, f := range v {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(f))
+		}
+		return b
+	}
+	var buf popeftest.Buffer
+	w := popef.NewWriter(&buf)
+	require.NoError(t, w.WriteMetadata(&meta))
+	e, err := w.CreateExecutable("e", false)
+	require.NoError(t, err)
+	_, err = e.Write([]byte(exe))
+	require.NoError(t, err)
+	require.NoError(t, e.Close())
+	require.NoError(t, w.WriteTensor("w", info, floats(1, 2, 3, 4)))
+	blocks, err := w.CreateRemoteTensor("far", info, 2)
+	require.NoError(t, err)
+	_, err = blocks.Write(floats(0, 0, 0, 0, 5, 6, 7, 8))
+	require.NoError(t, err)
+	require.NoError(t, blocks.Close())
+	require.NoError(t, w.Close())
+	m, err := popef.LoadBytes("adder.popef", bytes.Clone(buf.Bytes()))
+	require.NoError(t, err)
+	return m
+}
+
+// TestPoplarModel runs a model of a Poplar executable in a session: weights, transfers and remote buffer.
+func TestPoplarModel(t *testing.T) {
+	ctx := t.Context()
+	s, err := modelrt.NewSession(ctx, poplarModel(t), rt.WithBackend(poplar.Name), rt.WithLookAhead(2))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	buffers := map[string]*modelrt.Buffer{}
+	for _, handle := range []string{"a", "y", "r"} {
+		info, ok := s.Stream(handle)
+		require.True(t, ok)
+		require.Equal(t, ipu.StreamInfo{Handle: handle, Direction: info.Direction, Bytes: 16, Type: "f32", Shape: []int64{4}, Programs: []int{1}}, info)
+		b, err := modelrt.NewBuffer(info, s.DeviceIterations())
+		require.NoError(t, err)
+		require.NoError(t, s.Connect(ctx, handle, b))
+		buffers[handle] = b
+	}
+	element := func(b *modelrt.Buffer, i int) float32 {
+		return math.Float32frombits(binary.LittleEndian.Uint32(b.Bytes()[4*i:]))
+	}
+	for round := range 2 {
+		for i := range 12 {
+			binary.LittleEndian.PutUint32(buffers["a"].Bytes()[4*i:], math.Float32bits(float32(10*i+round)))
+		}
+		require.NoError(t, s.Run(ctx))
+		for i := range 12 {
+			require.Equal(t, float32(10*i+round)+float32(1+i%4), element(buffers["y"], i))
+			require.Equal(t, float32(5+i%4), element(buffers["r"], i))
+		}
+	}
+}
