@@ -143,12 +143,18 @@ func (s *called) make(c call) (a answer) {
 	return a
 }
 
-func (s *called) begin(*run)      {}
+// begin and finish take the lock: what the host does before a run is seen in the goroutine, and what that does after it.
+func (s *called) begin(*run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+}
+
 func (s *called) pump(*run) error { return nil }
 func (s *called) waits() bool     { return false }
 
 // finish has what was prefetched in a run that failed thrown away: the host starts at its oldest incomplete transfer.
-func (s *called) finish(_ *run, ok bool) error {
+func (s *called) finish(r *run, ok bool) error {
+	s.begin(r)
 	if ok {
 		return nil
 	}

@@ -30,7 +30,7 @@ var faults = []string{
 	"load=poplar_error", "load=application", "load=recoverable:IPU_RESET", "load=recoverable:PARTITION_RESET", "load=unrecoverable", "load=graph_memory", "load@2=poplar_error",
 	"load=hang",
 	"connect:a=stream_connection", "connect=stream_memory",
-	"run:1=runtime", "run:1=application", "run:1=system", "run:1=recoverable:IPU_RESET", "run:1=recoverable:LINK_RESET", "run:1=recoverable:PARTITION_RESET",
+	"run:1=runtime", "run:1=application", "run:1=system", "run:1=recoverable:IPU_RESET", "run:1=recoverable:PARTITION_RESET",
 	"run:1=recoverable:FULL_RESET", "run:1=recoverable:ODD", "run:1=unrecoverable", "run:1=unknown", "run:1=stream_connection", "run:1=control_program", "run:1=std", "run:1=int",
 	"run:1@2=application", "run:1=hang", "run:1@*=application", "run:0=recoverable:IPU_RESET",
 	"fetch:a=application", "fetch:y=recoverable:IPU_RESET", "fetch:b=hang", "prefetch:a=stream_memory",
@@ -57,6 +57,20 @@ func TestFaults(t *testing.T) {
 	if d := cmp.Diff(string(want), b.String()); d != "" {
 		t.Errorf("go test -tags poplar,poplarfake ./ipu/poplar -run TestFaults -update rewrites %s:\n%s", file, d)
 	}
+}
+
+// TestLinkReset has the action that came with Poplar 3.3.
+func TestLinkReset(t *testing.T) {
+	if strings.HasPrefix(poplar.Version(), "3.2") {
+		t.Skip("Poplar 3.2 has no LINK_RESET")
+	}
+	e, _ := engineOf(t, adder(64, 1, 1))
+	rings(t, e, 64, 1)
+	t.Setenv("FAKE_POPLAR_FAULT", "run:1=recoverable:LINK_RESET")
+	err := e.Run(context.Background(), 1)
+	require.ErrorIs(t, err, ipu.ErrRecoverable)
+	require.EqualError(t, err, `run program 1: program "main": recoverable error (needs LINK_RESET): injected at run 1`)
+	require.False(t, ipu.Reloadable(err))
 }
 
 // suffer does everything with an engine once or twice, and writes down what fails.
