@@ -164,13 +164,7 @@ func typed(ctx context.Context, saved string, all []scans.Scan) (losses []float3
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
 	in, out := learner.NewInputs(), learner.NewOutputs()
-	for i := range in.Image {
-		for j := range in.Image[i].Data {
-			scan := &all[i*net.Batch+j]
-			fill(&in.Image[i].Data[j][0], scan)
-			in.Labels[i].Data[j] = int32(scan.Label)
-		}
-	}
+	inputs(in, all)
 	if err := l.Step(ctx, in, out); err != nil {
 		return nil, err
 	}
@@ -178,6 +172,17 @@ func typed(ctx context.Context, saved string, all []scans.Scan) (losses []float3
 		losses = append(losses, out.Loss[i].Data)
 	}
 	return losses, nil
+}
+
+// inputs writes scans and their labels to what a step of the package takes.
+func inputs(in *learner.Inputs, all []scans.Scan) {
+	for i := range in.Image {
+		for j := range in.Image[i].Data {
+			scan := &all[i*net.Batch+j]
+			fill(&in.Image[i].Data[j][0], scan)
+			in.Labels[i].Data[j] = int32(scan.Label)
+		}
+	}
 }
 
 // read reads what is held out with a model that was learnt, in a session for inference, and returns how many scans it reads rightly.
