@@ -36,6 +36,9 @@ func (ir *Ir) export(ctx context.Context, session bool) (*export.Model, error) {
 	if err := ir.Err(); err != nil {
 		return nil, err
 	}
+	if err := errors.Join(ir.remote...); err != nil {
+		return nil, err
+	}
 	outputs := ir.returned(session)
 	if len(outputs) == 0 {
 		return nil, errors.New("the Ir returns nothing: add an output with popxl.NewOutput")

@@ -41,6 +41,7 @@ type Ir struct {
 
 	loaded  []loaded   // by input
 	written []declared // by output
+	remote  []error    // a mistake for each remote variable
 	prints  []printed
 	unequal bool // inputs may be loaded differently often
 

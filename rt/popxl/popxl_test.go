@@ -231,3 +231,51 @@ func echo[T popxl.Element](t *testing.T, v []T) {
 	popxl.NewOutput("y", ops.Concat(0, popxl.NewInput[T](ir, "x", 2).Load(), popxl.Constant(ir, v, 2)))
 	require.Equal(t, append(v, v...), decode[T](t, run(t, ir, map[string]any{"x": v})["y"]))
 }
+
+// TestRemoteVariables: they are refused by name, with the line, and so is a session of them.
+func TestRemoteVariables(t *testing.T) {
+	for _, run := range []func(*popxl.Ir) error{
+		func(ir *popxl.Ir) error { _, err := ir.Export(t.Context()); return err },
+		func(ir *popxl.Ir) error { _, err := popxl.NewSession(t.Context(), ir); return err },
+	} {
+		ir := popxl.New("remote")
+		w := popxl.NewRemoteVariable(ir, "far", []float32{1, 2}, 2)
+		popxl.NewRemoteVariable(ir, "", []float32{1})
+		popxl.NewOutput("y", ops.Negate(w.Tensor()))
+		require.Len(t, errors(ir), 1)
+		ir = popxl.New("remote")
+		w = popxl.NewRemoteVariable(ir, "far", []float32{1, 2}, 2)
+		popxl.NewOutput("y", ops.Negate(w.Tensor()))
+		err := run(ir)
+		require.ErrorContains(t, err, "popxl_test.go:")
+		require.ErrorContains(t, err, `popxl.NewRemoteVariable: "far": no device here has remote memory, neither the CPU nor its ipu_model: take NewVariable`)
+	}
+}
+
+// TestScopesReachTheModel: the names of scopes, graphs and calls are those of the model's nodes, which its page shows.
+func TestScopesReachTheModel(t *testing.T) {
+	ir := popxl.New("scopes")
+	x := popxl.NewInput[float32](ir, "x", 2)
+	var p popxl.Param[float32]
+	var r popxl.Result[float32]
+	g := popxl.NewGraph(ir, "layer", func(g *popxl.Graph) {
+		p = popxl.NewParam[float32](g, "p", 2)
+		ir.Scope("inner", func() { r = popxl.NewResult(g, ops.Cumsum(p.Tensor(), 0)) })
+	})
+	y := x.Load()
+	ir.Scope("encoder", func() {
+		for range 2 {
+			y = r.Of(g.Call(p.Is(y)))
+		}
+	})
+	popxl.NewOutput("y", y)
+	m, err := ir.Export(t.Context())
+	require.NoError(t, err)
+	var names []string
+	for _, g := range m.Executable.Graphs {
+		for _, n := range g.Nodes {
+			names = append(names, n.Name)
+		}
+	}
+	require.Equal(t, []string{"encoder/layer/inner/ops.Cumsum", "encoder/layer/inner/ops.Cumsum"}, names)
+}

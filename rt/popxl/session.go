@@ -159,7 +159,7 @@ func (s *Session) In(ctx context.Context, do func() error, opts ...AttachOption)
 }
 
 // Run runs the model once. It takes [Input.Feed] of every input and [Output.Into] of those outputs that are wanted, whose
-// slices it has written when it returns. It is an error, and nothing runs, if inputs are missing or given twice, a number of elements is wrong, or
+// slices it has written when it returns: all of these are used in place, and must not change meanwhile. It is an error, and nothing runs, if inputs are missing or given twice, a number of elements is wrong, or
 // the session is not attached ([ErrDetached]). It allocates nothing. Of a model of several replicas ([Ir.SetReplicas]) it runs one after the other.
 func (s *Session) Run(ctx context.Context, bindings ...Binding) error {
 	s.mu.Lock()

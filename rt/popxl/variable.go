@@ -37,6 +37,17 @@ func NewVariable[T Element](ir *Ir, name string, data []T, shape ...int64) Varia
 	return v
 }
 
+// NewRemoteVariable is [NewVariable] for a variable in the memory beside an IPU, PopXL's remote_variable: a value for code that is carried over, which says so at the end. No device of this module has such memory, so [Ir.Export] and
+// [NewSession] refuse the Ir, and name the variable.
+func NewRemoteVariable[T Element](ir *Ir, name string, data []T, shape ...int64) Variable[T] {
+	v := NewVariable(ir, name, data, shape...)
+	if v.t.Valid() {
+		file, line := caller()
+		ir.remote = append(ir.remote, &Error{file, line, "popxl.NewRemoteVariable", fmt.Errorf("%q: no device here has remote memory, neither the CPU nor its ipu_model: take NewVariable", name)})
+	}
+	return v
+}
+
 // Name returns the name of the variable's anchor.
 func (v Variable[T]) Name() string { return v.name }
 
