@@ -3,7 +3,6 @@ package popxl
 import (
 	"context"
 	"fmt"
-	"slices"
 	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu"
@@ -58,11 +57,7 @@ func (s *Session) borrow(bindings []Binding, run func(*Session) error) error {
 		switch b := &bindings[i]; b.kind {
 		case feedInput:
 			p := &s.inputs[b.at]
-			data := b.data[:p.bytes]
-			if s.shared { // an output has the same memory, and may be written while the input is still read
-				data = slices.Clone(data)
-			}
-			p.lent.Over(block(data))
+			p.lent.Over(block(b.data[:p.bytes]))
 		case takeOutput:
 			if p := &s.outputs[b.at]; p.own == nil {
 				p.lent.Over(block(b.data))
@@ -98,15 +93,11 @@ func block(data []byte) []byte {
 	return data
 }
 
-// checkMemory refuses two outputs that share memory, and notes that an input and an output do.
-func (s *Session) checkMemory(a, b *Binding) error {
-	if a.kind == feedInput && b.kind == feedInput || !overlap(a.data, b.data) {
-		return nil
-	}
-	if a.kind == b.kind {
+// checkMemory refuses two outputs that share memory. Where an input and an output do, the engine copies.
+func checkMemory(a, b *Binding) error {
+	if a.kind == takeOutput && b.kind == takeOutput && overlap(a.data, b.data) {
 		return fmt.Errorf("outputs %q and %q are given the same memory, want some for each", a.name, b.name)
 	}
-	s.shared = true
 	return nil
 }
 

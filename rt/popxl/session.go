@@ -30,7 +30,6 @@ type Session struct {
 	s     rt.Session
 
 	inputs, outputs []port          // the host's sides of the streams, in the Ir's order
-	shared          bool            // an input and an output of the run have the same memory
 	loads, stores   []int64         // how many tensors a run moves over each of them
 	evaluated       map[string]bool // outputs that Evaluate computes
 
@@ -216,7 +215,6 @@ func (s *Session) begin(doing string, bindings []Binding) error {
 // checkRun refuses bindings that do not fit, and tells which inputs are missing.
 func (s *Session) checkRun(bindings []Binding) error {
 	fed := 0
-	s.shared = false
 	for i := range bindings {
 		b := &bindings[i]
 		want, ports, moves := feedInput, s.inputs, s.loads
@@ -234,7 +232,7 @@ func (s *Session) checkRun(bindings []Binding) error {
 			if bindings[j].kind == b.kind && bindings[j].at == b.at {
 				return fmt.Errorf("%s %q is given twice", bindingKinds[b.kind], b.name)
 			}
-			if err := s.checkMemory(&bindings[j], b); err != nil {
+			if err := checkMemory(&bindings[j], b); err != nil {
 				return err
 			}
 		}

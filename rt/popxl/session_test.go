@@ -305,16 +305,20 @@ func TestSessionsAndPackages(t *testing.T) {
 
 // TestSharedMemory: a run may write its results over what it is fed, but not two of them to one place; of zero elements there is no memory.
 func TestSharedMemory(t *testing.T) {
+	const n = 1000
 	ir := popxl.New("shared")
-	x, none := popxl.NewInput[float32](ir, "x", 3), popxl.NewInput[float32](ir, "none", 0)
-	y, z := popxl.NewOutput("y", ops.Slice(x.Load(), 0, 2, -4, -1)), popxl.NewOutput("z", ops.Negate(x.Load()))
+	x, none := popxl.NewInput[float32](ir, "x", n), popxl.NewInput[float32](ir, "none", 0)
+	y, z := popxl.NewOutput("y", ops.Negate(x.Load())), popxl.NewOutput("z", ops.Slice(x.Load(), 0, -1, -n-1, -1))
 	empty := popxl.NewOutput("empty", ops.Negate(none.Load()))
 	s := session(t, ir)
-	v, other := []float32{0, 1, 2, 3, 4}, make([]float32, 3)
-	require.NoError(t, s.Run(t.Context(), x.Feed(v[1:4]), y.Into(v[:3]), z.Into(other), none.Feed(nil), empty.Into(nil)))
-	require.Equal(t, []float32{3, 2, 1, 3, 4}, v)
-	require.Equal(t, []float32{-1, -2, -3}, other)
-	require.ErrorContains(t, s.Run(t.Context(), x.Feed(other), none.Feed(nil), y.Into(v[:3]), z.Into(v[2:])), `shared: run: outputs "y" and "z" are given the same memory, want some for each`)
-	require.NoError(t, s.Run(t.Context(), x.Feed(v[:3]), none.Feed(nil), y.Into(other)))
-	require.Equal(t, []float32{1, 2, 3}, other)
+	v, want, back, wantBack := make([]float32, n+1), make([]float32, n), make([]float32, n), make([]float32, n)
+	for i := range n {
+		v[i], want[i], wantBack[n-1-i] = float32(i+1), -float32(i+1), float32(i+1)
+	}
+	require.NoError(t, s.Run(t.Context(), x.Feed(v[:n]), y.Into(v[1:]), z.Into(back), none.Feed(nil), empty.Into(nil)))
+	require.Equal(t, want, v[1:])
+	require.Equal(t, wantBack, back)
+	require.ErrorContains(t, s.Run(t.Context(), x.Feed(back), none.Feed(nil), y.Into(v[:n]), z.Into(v[1:])), `shared: run: outputs "y" and "z" are given the same memory, want some for each`)
+	require.NoError(t, s.Run(t.Context(), x.Feed(v[1:]), none.Feed(nil), z.Into(back)))
+	require.Equal(t, float32(-1), back[n-1])
 }
