@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu"
@@ -38,6 +39,7 @@ type Engine struct {
 	wake   chan struct{} // capacity 1: C has something for Go
 	halt   chan struct{} // capacity 1: the command under way is to end
 	polled chan struct{} // closed when poll has ended
+	soon   *time.Timer   // stopped but for when a command has just begun
 
 	busy     atomic.Bool
 	streams  []stream // for who has busy

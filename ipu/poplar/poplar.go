@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"time"
 	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu"
@@ -129,7 +130,8 @@ func makeEngine(c ipu.EngineConfig, read func(exe **C.plr_exe, err *C.plr_err) e
 	}
 	o := newOptions(c.Options)
 	defer o.free()
-	e := &Engine{event: event, wake: make(chan struct{}, 1), halt: make(chan struct{}, 1), polled: make(chan struct{})}
+	e := &Engine{event: event, wake: make(chan struct{}, 1), halt: make(chan struct{}, 1), polled: make(chan struct{}), soon: time.NewTimer(time.Hour)}
+	e.soon.Stop()
 	if err := failure(C.plr_engine_new(exe, o.c, C.int32_t(fd), &e.c, &cerr), &cerr, "make the engine"); err != nil {
 		return nil, errors.Join(err, event.Close())
 	}

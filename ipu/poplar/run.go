@@ -21,6 +21,10 @@ import (
 // which it has to be loaded again. Tests change it.
 var patience = 2 * time.Second
 
+// soon is how long a command is under way before its context is listened to: contexts make the channel for that when they
+// are asked, which a short request need not pay for.
+const soon = time.Millisecond
+
 // run is one command that is under way.
 type run struct {
 	e     *Engine
@@ -206,7 +210,9 @@ func (r *run) waits() bool {
 func (r *run) await() error {
 	m := &r.e.mail
 	var late <-chan time.Time
-	done := r.ctx.Done()
+	var done <-chan struct{}
+	r.e.soon.Reset(soon)
+	defer r.e.soon.Stop()
 	for !m.ready() {
 		if atomic.LoadUint32(m.failed) == 0 {
 			if err := r.pump(); err != nil { // a stream panicked
@@ -227,6 +233,8 @@ func (r *run) await() error {
 		}
 		select {
 		case <-r.e.wake:
+		case <-r.e.soon.C:
+			done = r.ctx.Done()
 		case <-done:
 			done = nil
 			r.end(r.ctx.Err())
