@@ -151,7 +151,9 @@ static void rings(const char *nasty, int n, int depth, uint64_t slots) {
 
 // starved ends a run whose input never comes, by the flag that says it has failed.
 static void starved() {
+  setenv("FAKE_POPLAR_NASTY", "latency=20000", 1); // who waits for the run is parked by then
   Engine e(adder(2, 2));
+  setenv("FAKE_POPLAR_NASTY", "", 1);
   CHECK(e.load() == 0);
   plr_ring *a = plr_ring_new(4, 64, e.mail), *y = plr_ring_new(1, 64, e.mail);
   CHECK(plr_connect_ring(e.eng, "a", 0, a, &e.err) == 0 && plr_connect_null(e.eng, "b", 64, &e.err) == 0 && plr_connect_ring(e.eng, "y", 1, y, &e.err) == 0);
