@@ -13,6 +13,42 @@ var ErrDepth = errors.New("subgraphs and functions are nested too deeply")
 // what its subgraphs take from around them. Names may be repeated.
 func (n *Node) Reads() ([]string, error) { return uses(n, 0) }
 
+// Needed returns the nodes, initialisers and inputs of the graph that some of its values depend on, as a graph without outputs and without
+// types of intermediate values. The error wraps [ErrDepth].
+func (g *Graph) Needed(values ...string) (*Graph, error) {
+	makes := map[string]*Node{}
+	for _, n := range g.Nodes {
+		for _, o := range n.Outputs {
+			makes[o] = n
+		}
+	}
+	read, needed := map[string]bool{}, map[*Node]bool{}
+	for open := slices.Clone(values); len(open) > 0; {
+		name := open[len(open)-1]
+		open = open[:len(open)-1]
+		if read[name] {
+			continue
+		}
+		read[name] = true
+		n := makes[name]
+		if n == nil || needed[n] {
+			continue
+		}
+		needed[n] = true
+		reads, err := n.Reads()
+		if err != nil {
+			return nil, err
+		}
+		open = append(open, reads...)
+	}
+	part := *g
+	part.Nodes = slices.DeleteFunc(slices.Clone(g.Nodes), func(n *Node) bool { return !needed[n] })
+	part.Initializers = slices.DeleteFunc(slices.Clone(g.Initializers), func(t *Tensor) bool { return !read[t.Name] })
+	part.Inputs = slices.DeleteFunc(slices.Clone(g.Inputs), func(v ValueInfo) bool { return !read[v.Name] })
+	part.Outputs, part.Values = nil, nil
+	return &part, nil
+}
+
 // uses returns the names that a node reads, including those that its
 // subgraphs take from around them.
 func uses(n *Node, depth int) ([]string, error) {

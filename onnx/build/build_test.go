@@ -105,7 +105,7 @@ func TestPlacement(t *testing.T) {
 	var o1, o2 *build.Tensor
 	b.With(func() {
 		o1 = b.Add(x, x)
-		b.With(func() { o2 = b.Mul(x, x, build.VirtualGraph(3)) }, build.PipelineStage(2), build.VirtualGraph(1))
+		b.With(func() { o2 = b.Neg(b.Mul(x, x, build.VirtualGraph(3))) }, build.PipelineStage(2), build.VirtualGraph(1))
 	}, build.VirtualGraph(0))
 	o := b.Add(o1, o2)
 	b.Place(o, build.VirtualGraph(1), build.RecomputeOutput(build.RecomputeRecompute), build.AvailableMemory(0.25), build.PartialSums("HALF"), build.SchedulePriority(2), build.ExecutionPhase(4), build.Attribute("__mine", "yes"))
@@ -113,7 +113,8 @@ func TestPlacement(t *testing.T) {
 	m := model(t, b)
 	require.Equal(t, `Add: Add:0 = Add(x, x) __ipu_number=0
 Mul: Mul:0 = Mul(x, x) __ipu_number=3 __pipeline_stage=2
-Add/1: o = Add(Add:0, Mul:0) __ipu_number=1 __recompute_output_in_backward_pass=2 __available_memory=0.25 __partials_type=HALF __schedule_priority=2 __execution_phase=4 __mine=yes
+Neg: Neg:0 = Neg(Mul:0) __pipeline_stage=2 __ipu_number=1
+Add/1: o = Add(Add:0, Neg:0) __ipu_number=1 __recompute_output_in_backward_pass=2 __available_memory=0.25 __partials_type=HALF __schedule_priority=2 __execution_phase=4 __mine=yes
 `, nodes(m.Graph))
 }
 

@@ -35,7 +35,11 @@ func (b *Builder) Info(ctx context.Context, t *Tensor) (onnx.ValueInfo, error) {
 	t.used = true
 	m := b.assemble([]*Tensor{t})
 	t.used = used
-	m.Graph = dependedOn(m.Graph, t.name)
+	part, err := dependedOn(m.Graph, t.name)
+	if err != nil {
+		return onnx.ValueInfo{}, p.error(err)
+	}
+	m.Graph = part
 	if err := b.infer(ctx, p, m); err != nil {
 		return onnx.ValueInfo{}, err
 	}
@@ -63,7 +67,11 @@ func (b *Builder) infer(ctx context.Context, p place, m *onnx.Model) error {
 			found = types[i]
 		default:
 			part := *m
-			part.Graph = dependedOn(m.Graph, out.Name)
+			graph, e := dependedOn(m.Graph, out.Name)
+			if e != nil {
+				return p.error(e)
+			}
+			part.Graph = graph
 			alone, why := b.types(ctx, &part)
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -273,33 +281,11 @@ func flat(err error) []error {
 }
 
 // dependedOn returns the graph with one of its outputs alone, and what that depends on.
-func dependedOn(g *onnx.Graph, output string) *onnx.Graph {
-	makes := map[string]*onnx.Node{}
-	for _, n := range g.Nodes {
-		for _, o := range n.Outputs {
-			makes[o] = n
-		}
+func dependedOn(g *onnx.Graph, output string) (*onnx.Graph, error) {
+	part, err := g.Needed(output)
+	if err != nil {
+		return nil, err
 	}
-	read, needed := map[string]bool{}, map[*onnx.Node]bool{}
-	for open := []string{output}; len(open) > 0; {
-		name := open[len(open)-1]
-		open = open[:len(open)-1]
-		n := makes[name]
-		if read[name] = true; n == nil || needed[n] {
-			continue
-		}
-		needed[n] = true
-		reads, err := n.Reads()
-		if err != nil {
-			continue // deeper than subgraphs may be, which the calls see to
-		}
-		open = append(open, reads...)
-	}
-	part := *g
-	part.Nodes = slices.DeleteFunc(slices.Clone(g.Nodes), func(n *onnx.Node) bool { return !needed[n] })
-	part.Initializers = slices.DeleteFunc(slices.Clone(g.Initializers), func(t *onnx.Tensor) bool { return !read[t.Name] })
-	part.Inputs = slices.DeleteFunc(slices.Clone(g.Inputs), func(v onnx.ValueInfo) bool { return !read[v.Name] })
 	part.Outputs = slices.DeleteFunc(slices.Clone(g.Outputs), func(v onnx.ValueInfo) bool { return v.Name != output })
-	part.Values = nil
-	return &part
+	return part, nil
 }

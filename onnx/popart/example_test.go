@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/generated_examples/digits/scans"
+	"github.com/popefgen/popefgen/onnx"
+	"github.com/popefgen/popefgen/onnx/build"
 	"github.com/popefgen/popefgen/onnx/popart"
 )
 
@@ -153,6 +155,48 @@ func ExampleTrainingSession() {
 	// 19 of 20 are read rightly: true
 }
 
+// A network of two layers is built by calls, and learns to read scans.
+func ExampleBuilt() {
+	ctx := context.Background()
+	const batch, batches = 64, 22
+	all, err := scans.Training()
+	check(err)
+	random := rand.New(rand.NewPCG(5, 6))
+	weights := func(rows, columns int64) *onnx.Tensor {
+		numbers := make([]float32, rows*columns)
+		for i := range numbers {
+			numbers[i] = 0.4*random.Float32() - 0.2
+		}
+		return build.TensorOf(numbers, rows, columns)
+	}
+
+	b := build.New(build.Opset(17))
+	x := b.Flatten(b.Input("image", onnx.Float, "N", 1, 8, 8))
+	x = b.Relu(b.MatMul(x, b.Initializer("hidden.w", weights(64, 32))))
+	x = b.MatMul(x, b.Initializer("digits.w", weights(32, 10)))
+	b.Output("probabilities", b.Softmax(x))
+
+	flow := popart.DataFlow{BatchesPerStep: batches, Anchors: popart.Anchors{"loss": popart.EveryN(batches)}}
+	loss := popart.Nll{Output: "probabilities", Label: "labels"}
+	s, err := popart.NewTrainingSession(ctx, popart.Built(b), flow, loss, popart.Adam{LearningRate: popart.Const(0.01)},
+		popart.CPU(), popart.Shapes{"image": {batch, 1, 8, 8}}, nil)
+	check(err)
+	defer s.Close()
+	check(s.PrepareDevice(ctx))
+	check(s.WeightsFromHost(ctx))
+	anchors := s.InitAnchorArrays()
+	var losses []float32
+	for range 12 {
+		random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		images, labels := pixels(all[:batch*batches])
+		check(s.Run(ctx, popart.Arrays(map[string]popart.Array{"image": popart.Of(images), "labels": popart.Of(labels)}, anchors)))
+		losses = append(losses, popart.In[float32](anchors["loss"])[0])
+	}
+	fmt.Println("the loss is a fifth:", losses[11] < losses[0]/5)
+	// Output:
+	// the loss is a fifth: true
+}
+
 // forget gives the weights of a session small random numbers.
 func forget(s *popart.TrainingSession) error {
 	weights, err := s.ReadWeights()
@@ -180,7 +224,7 @@ func TestDocument(t *testing.T) {
 	code, err := os.ReadFile("example_test.go")
 	require.NoError(t, err)
 	blocks := strings.Split(string(text), "```go\n")[1:]
-	require.Len(t, blocks, 3)
+	require.Len(t, blocks, 4)
 	for _, b := range blocks {
 		b, _, ok := strings.Cut(b, "```")
 		require.True(t, ok)

@@ -33,6 +33,8 @@ type making struct {
 	began    time.Time         // of what is under way
 	err      error             // of drawing
 	warnings []string
+	file     []byte // the model's, if data of it lies in files beside it
+	folder   string // of the model
 }
 
 // make begins the preparation of a model.

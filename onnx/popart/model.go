@@ -9,13 +9,15 @@ import (
 
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/onnx"
+	"github.com/popefgen/popefgen/onnx/build"
 )
 
-// Model says where the ONNX model of a session comes from: [File], [Bytes] or [ONNX].
+// Model says where the ONNX model of a session comes from: [File], [Bytes], [ONNX] or [Built].
 type Model struct {
-	path  string
-	bytes []byte
-	model *onnx.Model
+	path    string
+	bytes   []byte
+	model   *onnx.Model
+	builder *build.Builder
 }
 
 // File is the ONNX model at path; external data is looked for beside it.
@@ -26,6 +28,9 @@ func Bytes(b []byte) Model { return Model{bytes: b} }
 
 // ONNX is a model that was read or built already. It must not change while a session is made.
 func ONNX(m *onnx.Model) Model { return Model{model: m} }
+
+// Built is the model that a Builder has when a session is made. The session's error has the Builder's mistakes.
+func Built(b *build.Builder) Model { return Model{builder: b} }
 
 // read returns the model and, if it has any, the bytes that it was read from.
 func (m Model) read(ctx context.Context) (*onnx.Model, []byte, error) {
@@ -46,8 +51,11 @@ func (m Model) read(ctx context.Context) (*onnx.Model, []byte, error) {
 		return read, file, err
 	case m.model != nil && m.model.Graph != nil:
 		return m.model, nil, nil
+	case m.builder != nil:
+		built, err := m.builder.Model(ctx)
+		return built, nil, err
 	}
-	return nil, nil, errors.New("there is no model: want File, Bytes or ONNX with a graph")
+	return nil, nil, errors.New("there is no model: want File, Bytes, ONNX with a graph, or Built")
 }
 
 // withOutputs returns the model with more tensors as outputs.
@@ -87,44 +95,19 @@ func tensors(m *onnx.Model) (made []string) {
 
 // depended returns the model with these tensors as its outputs and what they depend on alone, and the names of the inputs that it leaves out.
 func depended(m *onnx.Model, outputs []string) (*onnx.Model, []string, error) {
-	makes := map[string]*onnx.Node{}
-	for _, n := range m.Graph.Nodes {
-		for _, o := range n.Outputs {
-			makes[o] = n
-		}
+	graph, err := m.Graph.Needed(outputs...)
+	if err != nil {
+		return nil, nil, err
 	}
-	read, needed := map[string]bool{}, map[*onnx.Node]bool{}
-	for open := slices.Clone(outputs); len(open) > 0; {
-		name := open[len(open)-1]
-		open = open[:len(open)-1]
-		if read[name] {
-			continue
-		}
-		read[name] = true
-		n := makes[name]
-		if n == nil || needed[n] {
-			continue
-		}
-		needed[n] = true
-		reads, err := n.Reads()
-		if err != nil {
-			return nil, nil, err
-		}
-		open = append(open, reads...)
-	}
-	graph := *m.Graph
-	graph.Nodes = slices.DeleteFunc(slices.Clone(graph.Nodes), func(n *onnx.Node) bool { return !needed[n] })
-	graph.Initializers = slices.DeleteFunc(slices.Clone(graph.Initializers), func(t *onnx.Tensor) bool { return !read[t.Name] })
-	graph.Inputs = slices.DeleteFunc(slices.Clone(graph.Inputs), func(v onnx.ValueInfo) bool { return !read[v.Name] })
-	graph.Outputs = nil
 	var dropped []string
 	for _, in := range m.Graph.Inputs {
-		if !read[in.Name] && !slices.ContainsFunc(m.Graph.Initializers, func(t *onnx.Tensor) bool { return t.Name == in.Name }) {
+		read := slices.ContainsFunc(graph.Inputs, func(v onnx.ValueInfo) bool { return v.Name == in.Name })
+		if !read && !slices.ContainsFunc(m.Graph.Initializers, func(t *onnx.Tensor) bool { return t.Name == in.Name }) {
 			dropped = append(dropped, in.Name)
 		}
 	}
 	out := *m
-	out.Graph = &graph
+	out.Graph = graph
 	return withOutputs(&out, outputs), dropped, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"path/filepath"
 	"slices"
 
 	"github.com/popefgen/popefgen/internal/atomicfile"
@@ -22,6 +23,8 @@ type TrainingSession struct {
 	trained   []string // names of the weights that are
 	optimizer optim.Optimizer
 	divisor   int64
+	file      []byte // the model's, if data of it lies in files beside it
+	folder    string // of the model
 }
 
 // NewTrainingSession compiles a model with a loss, its gradients and an optimizer for a data flow. Anchors are tensors of the model and the loss: "loss", unless it is an output of the
@@ -74,6 +77,7 @@ func (k *making) training(ctx context.Context, model Model, flow DataFlow, how t
 	s.training = true
 	s.open(p, flow, k)
 	s.warnings = warnings
+	s.file, s.folder = k.file, k.folder
 	return s, nil
 }
 
@@ -84,6 +88,15 @@ func (k *making) learner(ctx context.Context, model Model, flow DataFlow, how tr
 		return nil, err
 	}
 	k.read(m)
+	if model.path != "" {
+		external, err := train.HasExternal(file)
+		if err != nil {
+			return nil, err
+		}
+		if external {
+			k.file, k.folder = file, filepath.Dir(model.path)
+		}
+	}
 	if how.File = file; file == nil {
 		if how.File, err = onnx.Encode(m); err != nil {
 			return nil, err
@@ -204,7 +217,7 @@ func (s *TrainingSession) UpdateOptimizer(ctx context.Context, o Optimizer) erro
 }
 
 // ModelToHost fetches the weights and writes the ONNX model with them: byte for byte the model that the session was made of, but for the data of trained weights. Data that was
-// in files of its own stands in the file. The file appears whole or not at all.
+// in files beside a model of [File] is in files of the same names beside the new one, which are those of the old model if path is in the same folder. Each file appears whole or not at all, the model last.
 func (s *TrainingSession) ModelToHost(ctx context.Context, path string) error {
 	return s.locked("write the model", func() error {
 		if err := s.fetch(ctx); err != nil {
@@ -217,6 +230,9 @@ func (s *TrainingSession) ModelToHost(ctx context.Context, path string) error {
 		file, err := train.Extract(s.model, learnt)
 		if err != nil {
 			return err
+		}
+		if s.file != nil {
+			return train.WriteExternal(path, s.file, file, s.folder)
 		}
 		return atomicfile.WriteBytes(path, file)
 	})

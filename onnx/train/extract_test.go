@@ -153,3 +153,43 @@ func TestAbout(t *testing.T) {
 		Shapes:    map[string][]int64{"x": {8, 3}},
 	}, about))
 }
+
+// TestWriteExternal: of data in several forms, each stays in its form and place: what is in files of their own there, and what is in the model in it.
+func TestWriteExternal(t *testing.T) {
+	dir, to := t.TempDir(), t.TempDir()
+	names := []string{}
+	for _, w := range mlp().Graph.Initializers {
+		names = append(names, w.Name)
+	}
+	require.GreaterOrEqual(t, len(names), 3)
+	file := rawFile(t, dir, map[string]string{names[0]: "external", names[1]: "external", names[2]: "packed"})
+	has, err := train.HasExternal(file)
+	require.NoError(t, err)
+	require.True(t, has)
+	m, err := onnx.Decode(file, dir)
+	require.NoError(t, err)
+	for _, w := range m.Graph.Initializers {
+		w.Data = bytes.Clone(w.Data)
+		w.Data[0]++
+	}
+	learnt, err := onnx.Encode(m)
+	require.NoError(t, err)
+	has, err = train.HasExternal(learnt)
+	require.NoError(t, err)
+	require.False(t, has)
+	path := filepath.Join(to, "learnt.onnx")
+	require.NoError(t, train.WriteExternal(path, file, learnt, dir))
+	got, err := onnx.ReadFile(path)
+	require.NoError(t, err)
+	for i, w := range m.Graph.Initializers {
+		require.Equal(t, w.Data, got.Graph.Initializers[i].Data, w.Name)
+	}
+	is, err := os.ReadFile(path)
+	require.NoError(t, err)
+	has, err = train.HasExternal(is)
+	require.NoError(t, err)
+	require.True(t, has)
+	require.Equal(t, bytes.Count(file, []byte("as it was")), bytes.Count(is, []byte("as it was")))
+	_, err = train.HasExternal([]byte{0xff})
+	require.ErrorIs(t, err, onnx.ErrFormat)
+}
