@@ -141,7 +141,7 @@ func TestKilled(t *testing.T) {
 	require.NoError(t, err)
 	ok, err := all[0].Attach()
 	require.NoError(t, err)
-	require.False(t, ok, "another process has it")
+	require.False(t, ok, "another process holds the device")
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait() // killed
 	ok, err = all[0].Attach()

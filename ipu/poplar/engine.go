@@ -112,7 +112,7 @@ func (e *Engine) setStreams(streams []ipu.StreamInfo, programs []ipu.ProgramInfo
 		if d, ok := there[s.Handle]; !ok && s.Blocks == 0 {
 			continue // of another executable
 		} else if ok && d != s.Direction {
-			return fmt.Errorf("stream %q: the model's metadata has it %v, the executable %v; they are of different compilations", s.Handle, s.Direction, d)
+			return fmt.Errorf("stream %q: its direction is %v in the model's metadata and %v in the executable; they are of different compilations", s.Handle, s.Direction, d)
 		}
 		e.index[s.Handle] = len(e.streams)
 		e.streams = append(e.streams, stream{info: s})

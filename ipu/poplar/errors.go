@@ -48,7 +48,7 @@ func failure(code C.int32_t, e *C.plr_err, doing string) error {
 	return &ipu.Error{Kind: kind, Recovery: recoveries[e.recovery], Op: doing, Message: message}
 }
 
-// checkLayout compares the memory that Go and C++ share as either of them has it.
+// checkLayout compares the memory that Go and C++ share: its layout in the one with that in the other.
 func checkLayout() error {
 	var there [C.PLR_LAYOUT]C.size_t
 	C.plr_layout(&there[0])

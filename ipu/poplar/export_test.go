@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// SetPatience changes how long a program may go on that was told to end, until the test ends.
+// SetPatience changes how long a program may go on that has to end, until the test ends.
 func SetPatience(t *testing.T, d time.Duration) {
 	before := patience
 	patience = d

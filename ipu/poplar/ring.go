@@ -37,7 +37,7 @@ type ringed struct {
 	slots            unsafe.Pointer
 
 	pos  uint64 // transfers that the host has given, or taken
-	done uint64 // of an input: those that the host was told to be complete
+	done uint64 // of an input: those for which Complete was called
 }
 
 // connectRing connects a ring with room for what a run moves.

@@ -17,7 +17,7 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 )
 
-// patience is how long a program may go on that was told to end by inputs of zeros, before Engine::stop ends it, after
+// patience is how long a program may go on that has to end and reads zeros, before Engine::stop ends it, after
 // which it has to be loaded again. Tests change it.
 var patience = 2 * time.Second
 
@@ -32,7 +32,7 @@ type run struct {
 	ctx   context.Context
 	doing string // for messages of Poplar
 
-	cause  error                 // why it was told to end; nil if it was not
+	cause  error                 // why it has to end; nil if it has not
 	forced bool                  // Engine::stop was called
 	err    atomic.Pointer[error] // the first of a stream
 	cancel context.CancelCauseFunc
@@ -260,7 +260,7 @@ func (r *run) await() error {
 	return r.outcome()
 }
 
-// drain waits for the end of a command that was told to end, when nobody waits for what becomes of it.
+// drain waits for the end of a command that has to end, when nobody waits for what becomes of it.
 func (r *run) drain() {
 	for end := time.Now().Add(patience); !r.e.mail.ready(); time.Sleep(time.Millisecond) {
 		if !r.forced && time.Now().After(end) {
@@ -270,7 +270,7 @@ func (r *run) drain() {
 	}
 }
 
-// outcome returns the error of a command that has ended: why it was told to end, else that of a stream, else Poplar's.
+// outcome returns the error of a command that has ended: why it had to end, else that of a stream, else Poplar's.
 func (r *run) outcome() error {
 	var theirs error
 	if atomic.LoadUint32(r.e.mail.result) != 0 {

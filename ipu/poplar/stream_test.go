@@ -222,7 +222,7 @@ func TestMetadata(t *testing.T) {
 	c := adder(64, 1, 2)
 	c.Streams[1].Direction = ipu.DeviceToHost
 	_, err := backend(t).NewEngine(c)
-	require.ErrorContains(t, err, `stream "a": the model's metadata has it device-to-host, the executable host-to-device`)
+	require.ErrorContains(t, err, `stream "a": its direction is device-to-host in the model's metadata and host-to-device in the executable`)
 	c = adder(64, 1, 2)
 	c.Streams = append(c.Streams[:4:4], ipu.StreamInfo{Handle: "of another"})
 	e, _ := engineOf(t, c)

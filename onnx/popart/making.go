@@ -73,7 +73,7 @@ var trained = map[train.Stage]struct{ module, next, dot string }{
 	train.Optimised:         {modulePass, "plan", stagePrealias},
 }
 
-// stage is told what train has done.
+// stage is called with what train has done.
 func (k *making) stage(s train.Stage, e *graph.Executable) {
 	at := trained[s]
 	k.done(at.module, string(s), at.dot, e)
@@ -89,7 +89,7 @@ func (k *making) done(module, what, dot string, e *graph.Executable) {
 	k.draw(dot, e, nil)
 }
 
-// pass is told what a pass did.
+// pass is called with what a pass did.
 func (k *making) pass(r graph.PassReport) {
 	if k.logs.on(modulePass, slog.LevelDebug) {
 		k.logs.log(modulePass, slog.LevelDebug, r.String(), k.took())

@@ -12,7 +12,7 @@ import (
 // TensorMapVariable is the environment variable that names a file to which PrepareDevice writes where tensors lie, unless Options.TensorMap does.
 const TensorMapVariable = "POPART_TENSOR_TILE_MAP"
 
-// MemoryMap is where a prepared session's tensors lie, as the file of Options.TensorMap has it. A CPU has no tiles: memory of a program's tensors is an arena, in which those that are not in
+// MemoryMap is where a prepared session's tensors lie, as they are in the file of Options.TensorMap. A CPU has no tiles: memory of a program's tensors is an arena, in which those that are not in
 // use at the same time lie over each other.
 type MemoryMap struct {
 	Name            string           `json:"name"`    // of the executable

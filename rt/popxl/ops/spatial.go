@@ -160,8 +160,8 @@ func Interpolate[T popxl.Number](x popxl.Tensor[T], factors []float64, how Inter
 	return popxl.Apply[T](call, op, x)
 }
 
-// RoiAlign returns for each region of interest a grid of height × width cells, each the mean of the samples in it, which lie between the elements of x [N, C, H, W]: ONNX's RoiAlign with mode avg and, as
-// PopXL has it, without a shift by half a pixel. rois [R, 4] has x1, y1, x2 and y2 of each region, scale times which are places in x, and images [R] the image of x that it lies in; one that is not there
+// RoiAlign returns for each region of interest a grid of height × width cells, each the mean of the samples in it, which lie between the elements of x [N, C, H, W]: ONNX's RoiAlign with mode avg and, as in
+// PopXL, without a shift by half a pixel. rois [R, 4] has x1, y1, x2 and y2 of each region, scale times which are places in x, and images [R] the image of x that it lies in; one that is not there
 // ends the run with an error. samples is how many are taken for a cell along each axis, 0 for as many as there are elements, rounded up. The result is [R, C, height, width].
 func RoiAlign[T popxl.Float, I int32 | int64](x, rois popxl.Tensor[T], images popxl.Tensor[I], height, width, samples int64, scale float64) popxl.Tensor[T] {
 	return popxl.Apply[T]("ops.RoiAlign", &graph.RoiAlign{Mode: graph.RoiAverage, Height: height, Width: width, SamplingRatio: samples, SpatialScale: scale}, x, rois, images)

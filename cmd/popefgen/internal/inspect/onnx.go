@@ -27,7 +27,7 @@ type onnxInfo struct {
 	ParameterBytes int64          `json:"parameter_bytes"`
 	Nodes          int            `json:"nodes"`
 	Operators      map[string]int `json:"operators"`
-	// Placement counts nodes by what other compilers are told in attributes such as __ipu_number, and by its value.
+	// Placement counts nodes by attributes that other compilers read, such as __ipu_number, and by their values.
 	Placement map[string]map[int64]int `json:"placement,omitempty"`
 }
 

@@ -165,7 +165,7 @@ func newComputer(exe []byte) (*computer, error) {
 
 func of(engine C.uint64_t) *computer { return cgo.Handle(engine).Value().(*computer) }
 
-// answer returns an error as C has it.
+// answer returns the text of an error for C, which frees it; NULL if there is none.
 func answer(_ struct{}, err error) *C.char {
 	if err != nil {
 		return C.CString(err.Error())
