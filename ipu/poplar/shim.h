@@ -88,7 +88,7 @@ typedef struct plr_ring {
   uint8_t pad4[32];
 } plr_ring;
 
-// PLR_LAYOUT numbers describe the memory above, as this side has it.
+// PLR_LAYOUT numbers describe the memory above as the C++ compiler lays it out.
 enum { PLR_LAYOUT = 29 };
 void plr_layout(size_t out[PLR_LAYOUT]);
 
@@ -109,7 +109,7 @@ int32_t plr_devices(plr_options options, plr_devinfo **out, size_t *n, plr_err *
 int32_t plr_device_open(uint32_t id, plr_options options, plr_device **out, plr_err *err);
 int32_t plr_device_model(uint32_t ipus, const char *version, uint32_t tiles, plr_options options, plr_device **out, plr_err *err);
 int32_t plr_device_info(plr_device *dev, plr_devinfo *out, plr_err *err);
-// plr_device_attach tries once; *ok is 0 if somebody else has it.
+// plr_device_attach tries once; *ok is 0 if the device is attached elsewhere.
 int32_t plr_device_attach(plr_device *dev, int32_t *ok, plr_err *err);
 int32_t plr_device_detach(plr_device *dev, plr_err *err);
 // plr_device_free gives up the handle; an engine that is loaded on the device keeps what it needs.

@@ -201,7 +201,7 @@ func (r *rebuilder) option(e *env, a *onnx.Attribute, typ reflect.Type) (reflect
 	return reflect.Value{}, fmt.Errorf("no function makes attribute %s", a.Name)
 }
 
-// value returns an attribute's value as a parameter has it.
+// value returns an attribute's value in the type of the method's parameter.
 func (r *rebuilder) value(e *env, a *onnx.Attribute, typ reflect.Type) (reflect.Value, error) {
 	var texts []string
 	for _, s := range a.Strings {
