@@ -4,7 +4,6 @@ package poplar_test
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
@@ -73,48 +72,4 @@ func TestDeviceGone(t *testing.T) {
 	require.NoError(t, e.Load(ctx, otherDevice))
 	require.NoError(t, e.Run(ctx, 1))
 	require.ErrorContains(t, other.Run(ctx, 1), "another engine was loaded onto device 0 since")
-}
-
-// TestNothingIsLeft makes, uses and closes engines: descriptors and threads are as many as before.
-func TestNothingIsLeft(t *testing.T) {
-	count := func() (files, threads int) {
-		f, err := os.ReadDir("/proc/self/fd")
-		require.NoError(t, err)
-		th, err := os.ReadDir("/proc/self/task")
-		require.NoError(t, err)
-		return len(f), len(th)
-	}
-	d := attached(t)
-	once := func() {
-		e, err := backend(t).NewEngine(adder(64, 3, 2))
-		require.NoError(t, err)
-		require.NoError(t, e.Load(context.Background(), d))
-		a, _, y := rings(t, e, 64, 3)
-		require.NoError(t, e.Run(context.Background(), 2))
-		for range 2 {
-			require.NoError(t, e.Connect("a", struct{ ipu.Stream }{a})) // it is called
-			a.rewind()
-			y.rewind()
-			_ = e.Run(context.Background(), 2) // "b" has ended
-		}
-		require.NoError(t, e.Close())
-	}
-	for range 3 {
-		once()
-	}
-	files, threads := count()
-	for range 20 {
-		once()
-	}
-	moreFiles, moreThreads := count()
-	require.Equal(t, files, moreFiles, "descriptors")
-	require.LessOrEqual(t, moreThreads, threads+4, "threads") // Go's own come and go
-	c := adder(64, 1, 2)
-	c.Executable = []byte("GC_EXE_3 of something else")
-	for range 5 {
-		_, err := backend(t).NewEngine(c)
-		require.ErrorContains(t, err, "Error reading executable")
-	}
-	moreFiles, _ = count()
-	require.Equal(t, files, moreFiles, "descriptors of engines that could not be made")
 }

@@ -21,8 +21,13 @@ import (
 // poplarModel is a model with a Poplar executable, whose streams are known from its metadata alone: y = a + w, three times a
 // run, and two blocks of a remote buffer, of which the second is in the output r.
 func poplarModel(t *testing.T) *popef.Model {
-	const exe = "GC_EXE_FAKE\nstream w in 16\nstream a in 16 depth 2\nstream y out 16\nstream r out 16\nstream s out 16\nremote far 16 2\n" +
-		"program 0 load\nread w\nend\nprogram 1 main\nrecall far 1 r\nrepeat 3\nread a\ncall add a,w y\nwrite y\nwrite r\nend\nend\nprogram 2 save\ncall copy w s\nwrite s\nend\n"
+	return modelOf(t, "recall far 1 r\nrepeat 3\nread a\ncall add a,w y\nwrite y\nwrite r\nend\n")
+}
+
+// modelOf is a model of those streams with another main program.
+func modelOf(t *testing.T, main string) *popef.Model {
+	exe := "GC_EXE_FAKE\nstream w in 16\nstream a in 16 depth 2\nstream y out 16\nstream r out 16\nstream s out 16\nremote far 16 2\n" +
+		"program 0 load\nread w\nend\nprogram 1 main\n" + main + "end\nprogram 2 save\ncall copy w s\nwrite s\nend\n"
 	info := popef.TensorInfo{DataType: popef.F32, Shape: []int64{4}}
 	anchor := func(name, handle string, kind popef.TensorType, programs ...uint32) popef.Anchor {
 		return popef.Anchor{Name: name, Handle: handle, Type: kind, Info: info, Programs: programs}

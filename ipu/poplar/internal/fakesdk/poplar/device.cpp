@@ -123,7 +123,10 @@ Device Device::createCPUDevice(unsigned numIPUs) {
 }
 
 unsigned Device::getId() const { return impl->id; }
-const Target &Device::getTarget() const { return impl->target; }
+const Target &Device::getTarget() const {
+  fake::strike("describe", std::to_string(impl->id));
+  return impl->target;
+}
 
 bool Device::attach() const {
   fake::strike("attach", std::to_string(impl->id));

@@ -261,8 +261,10 @@ void EngineImpl::move(std::size_t i) {
 // settle makes the calls of complete that are due.
 void EngineImpl::settle(End &e) {
   for (; e.late > 0; e.late--)
-    if (e.callback)
+    if (e.callback) {
+      strike("complete", program->streams[static_cast<std::size_t>(&e - ends.data())].handle, &halt);
       on(e, [&] { e.callback->complete(); });
+    }
 }
 
 // lookAhead prefetches what the program will read next, as far as depth and options allow.
@@ -352,6 +354,7 @@ void EngineImpl::remote(const std::string &name, std::uint64_t repeat, void *to,
 }
 
 std::vector<std::string> EngineImpl::streams() const {
+  strike("streams", "");
   std::vector<std::string> all;
   for (const auto &s : program->streams)
     all.push_back(s.handle + (s.output ? "-" : "+"));

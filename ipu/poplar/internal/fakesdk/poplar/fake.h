@@ -29,6 +29,9 @@ void fake_register(const fake_compute *functions);
 // What it returns is not 0 if the program has to end.
 int fake_transfer(void *context, uint32_t stream, void *data, size_t size);
 
+// fake_blocks returns how many blocks of memory this process has allocated and not freed, -1 if that is not counted.
+int64_t fake_blocks(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -16,9 +16,10 @@ std::string environment(const char *name, const char *otherwise) {
 
 namespace {
 
-// Fault is one entry of the script. Points are list, open, attach, detach, deserialize, engine, load, connect, run,
-// fetch, prefetch, remote and stop; the argument of run is the program's number, that of fetch, prefetch, connect and
-// remote the handle, that of attach and open the id.
+// Fault is one entry of the script. Points are list, open, describe, attach, detach, deserialize, option, engine, streams,
+// load, connect, run, fetch, prefetch, complete, remote, stop and destroy (of the engine); the argument of run is the
+// program's number, that of fetch, prefetch, complete, connect and remote the handle, that of attach, open and describe the
+// id, that of option the name.
 struct Fault {
   std::string point, argument, effect, action;
   unsigned nth = 1; // 0: every time

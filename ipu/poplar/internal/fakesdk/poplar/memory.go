@@ -1,0 +1,13 @@
+//go:build poplar && poplarfake && linux && cgo
+
+package poplar
+
+// #include <poplar/fake.h>
+import "C"
+
+// Blocks returns how many blocks of memory C and C++ have allocated and not freed in this process, and false where the C
+// library is none whose calls can be counted.
+func Blocks() (int64, bool) {
+	n := int64(C.fake_blocks())
+	return n, n >= 0
+}
