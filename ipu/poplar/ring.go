@@ -87,7 +87,7 @@ func (s *ringed) give(r *run) error {
 				atomic.StoreUint32(s.goWaits, 0)
 				return nil
 			}
-			if err := r.fetch(s.host, s.slot(s.pos)); err != nil { // the program moves more than the host has ahead
+			if err := s.host.Fetch(r.ctx, s.slot(s.pos)); err != nil { // the program moves more than the host has ahead
 				return err
 			}
 		}
@@ -113,13 +113,7 @@ func (s *ringed) starved() bool {
 
 func (s *ringed) take(r *run) error {
 	for tail := atomic.LoadUint64(s.tail); s.pos < tail; {
-		var err error
-		if s.host.Window().Next() != nil {
-			err = s.host.Fetch(r.ctx, s.slot(s.pos))
-		} else {
-			err = r.fetch(s.host, s.slot(s.pos))
-		}
-		if err != nil {
+		if err := s.host.Fetch(r.ctx, s.slot(s.pos)); err != nil {
 			return err
 		}
 		s.host.Complete()

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -192,30 +191,6 @@ func (r *run) pump() (err error) {
 		}
 	}
 	return nil
-}
-
-// fetch calls a host whose memory is used up, and may make the call wait for more: Stop ends its context too.
-func (r *run) fetch(host ipu.Stream, buf []byte) error {
-	ctx, cancel := context.WithCancelCause(r.ctx)
-	over := make(chan struct{})
-	var listening sync.WaitGroup
-	listening.Go(func() {
-		select {
-		case <-r.e.halt:
-			cancel(ipu.ErrStopped)
-			select {
-			case r.e.halt <- struct{}{}: // for await
-			default:
-			}
-		case <-over:
-		}
-	})
-	defer func() {
-		close(over)
-		listening.Wait()
-		cancel(nil)
-	}()
-	return host.Fetch(ctx, buf)
 }
 
 // waits reports whether there is something for pump to do.
