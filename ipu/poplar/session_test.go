@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -96,5 +97,51 @@ func TestPoplarModel(t *testing.T) {
 			require.Equal(t, float32(10*i+round)+float32(1+i%4), element(buffers["y"], i))
 			require.Equal(t, float32(5+i%4), element(buffers["r"], i))
 		}
+	}
+}
+
+// TestStarvedQueue has a queue's input run dry in the middle of a run: after its timeout the engine goes on with dummy data,
+// whose results reach nobody, and what is enqueued later goes to runs of its own.
+func TestStarvedQueue(t *testing.T) {
+	for _, nasty := range []string{"", "poison,refuse,extra,discard,seed=5", "extra,delay,latency=20"} {
+		t.Run(nasty, func(t *testing.T) {
+			t.Setenv("FAKE_POPLAR_NASTY", nasty)
+			ctx := t.Context()
+			s, err := modelrt.NewSession(ctx, poplarModel(t), rt.WithBackend(poplar.Name))
+			require.NoError(t, err)
+			defer func() { require.NoError(t, s.Close()) }()
+			m, err := modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{Timeout: 200 * time.Microsecond, OnTimeout: modelrt.FlushOnTimeout})
+			require.NoError(t, err)
+			in, err := m.InputQueue("a")
+			require.NoError(t, err)
+			for round := range 6 {
+				samples := 1 + round*2 // a transfer takes four, a run three transfers
+				arrived := make(chan error, 2)
+				results := map[string][]byte{}
+				for _, name := range []string{"y", "r"} {
+					out, err := m.OutputQueue(name)
+					require.NoError(t, err)
+					results[name] = make([]byte, 4*samples)
+					require.NoError(t, out.Enqueue(ctx, modelrt.OutputData{Data: results[name], OnDone: func(err error) { arrived <- err }}))
+				}
+				var data []byte
+				for i := range samples {
+					data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(100*round+i)))
+				}
+				for _, part := range [][]byte{data[:4], data[4:]} {
+					if len(part) > 0 {
+						require.NoError(t, in.Enqueue(ctx, modelrt.InputData{Data: part}))
+					}
+				}
+				require.NoError(t, s.Run(ctx))
+				require.NoError(t, <-arrived)
+				require.NoError(t, <-arrived)
+				for i := range samples {
+					at := func(name string) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(results[name][4*i:])) }
+					require.Equal(t, float32(100*round+i)+float32(1+i%4), at("y"), "round %d, sample %d", round, i)
+					require.Equal(t, float32(5+i%4), at("r"))
+				}
+			}
+		})
 	}
 }
