@@ -4,13 +4,13 @@ package poplar_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/generated_examples/digits/classifier"
 	"github.com/popefgen/popefgen/generated_examples/digits/scans"
-	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/poplar"
 	"github.com/popefgen/popefgen/rt"
 )
@@ -50,7 +50,7 @@ func TestDigits(t *testing.T) {
 }
 
 // TestAutoReset has the device fail in the middle of requests: the next request of a runner that resets it has the right
-// answer, weights included; an error that asks for more than that names it.
+// answer, weights included.
 func TestAutoReset(t *testing.T) {
 	ctx := context.Background()
 	want := answers(t, 1)[0]
@@ -80,10 +80,33 @@ func TestAutoReset(t *testing.T) {
 		}
 		require.Equal(t, 1, failed, fault)
 	}
-	t.Setenv("FAKE_POPLAR_FAULT", "run:5=recoverable:PARTITION_RESET")
-	for range 2 {
-		err = r.Run(ctx, in, out)
-		require.ErrorIs(t, err, ipu.ErrRecoverable)
-		require.ErrorContains(t, err, "PARTITION_RESET")
+}
+
+// TestNoReset has the device fail in all ways after which loading again does not help: no request computes any more, and
+// each says why, with the action that helps.
+func TestNoReset(t *testing.T) {
+	ctx := context.Background()
+	for _, c := range classes {
+		if c.effect == "application" || c.effect == "recoverable:IPU_RESET" {
+			continue
+		}
+		t.Run(c.effect, func(t *testing.T) {
+			r, err := classifier.Open(ctx, rt.WithBackend(poplar.Name), rt.AutoReset())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, r.Close()) }()
+			in, out := classifier.NewInputs(), classifier.NewOutputs()
+			require.NoError(t, r.Run(ctx, in, out))
+			t.Setenv("FAKE_POPLAR_FAULT", "run:5="+c.effect)
+			for range 3 {
+				err = r.Run(ctx, in, out)
+				require.Error(t, err)
+				for _, is := range c.is {
+					require.ErrorIs(t, err, is)
+				}
+				if _, action, _ := strings.Cut(c.effect, ":"); action != "" && action != "ODD" {
+					require.ErrorContains(t, err, "needs "+action)
+				}
+			}
+		})
 	}
 }

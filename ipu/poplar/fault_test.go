@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/poplar"
 )
 
-var update = flag.Bool("update", false, "write testdata/faults.txt anew")
+var update = flag.Bool("update", false, "write files in testdata anew")
 
 // faults are scripts for the fake. Where two streams fail, the first counts.
 var faults = []string{
@@ -48,14 +49,71 @@ func TestFaults(t *testing.T) {
 		suffer(t, &b)
 		t.Setenv("FAKE_POPLAR_FAULT", "")
 	}
-	const file = "testdata/faults.txt"
+	golden(t, "testdata/faults.txt", b.String())
+}
+
+// classes are all that the fake throws, with the errors of package ipu that each is.
+var classes = []struct {
+	effect string
+	is     []error
+}{
+	{"poplar_error", nil}, {"runtime", []error{ipu.ErrRuntime}}, {"application", []error{ipu.ErrRuntime, ipu.ErrApplication}},
+	{"system", []error{ipu.ErrRuntime, ipu.ErrSystem}},
+	{"recoverable:IPU_RESET", []error{ipu.ErrRuntime, ipu.ErrSystem, ipu.ErrRecoverable}},
+	{"recoverable:PARTITION_RESET", []error{ipu.ErrRuntime, ipu.ErrSystem, ipu.ErrRecoverable}},
+	{"recoverable:FULL_RESET", []error{ipu.ErrRuntime, ipu.ErrSystem, ipu.ErrRecoverable}},
+	{"recoverable:ODD", []error{ipu.ErrRuntime, ipu.ErrSystem, ipu.ErrRecoverable}},
+	{"unrecoverable", []error{ipu.ErrRuntime, ipu.ErrSystem, ipu.ErrUnrecoverable}},
+	{"unknown", []error{ipu.ErrRuntime, ipu.ErrSystem, ipu.ErrUnknown}},
+	{"stream_connection", []error{ipu.ErrStreamConnection}}, {"stream_memory", []error{ipu.ErrMemory}}, {"graph_memory", []error{ipu.ErrMemory}},
+	{"invalid_option", []error{ipu.ErrInvalidOption}}, {"hash", []error{ipu.ErrPackageHash}}, {"bad_alloc", []error{ipu.ErrMemory}},
+	{"link", nil}, {"file_load", nil}, {"parse", nil}, {"control_program", nil}, {"std", nil}, {"int", nil},
+}
+
+// TestEveryClass has every call of Poplar throw everything: the first error of each is golden text. It is what its class
+// says, and after it the call works, or says that the engine has to be loaded.
+func TestEveryClass(t *testing.T) {
+	sentinels := []error{ipu.ErrRuntime, ipu.ErrApplication, ipu.ErrSystem, ipu.ErrRecoverable, ipu.ErrUnrecoverable, ipu.ErrUnknown,
+		ipu.ErrStreamConnection, ipu.ErrInvalidOption, ipu.ErrMemory, ipu.ErrPackageHash}
+	var b strings.Builder
+	for _, point := range []string{"list", "describe", "option", "open", "attach", "detach", "deserialize", "engine", "streams", "load", "remote", "connect:y", "run:1", "fetch:b", "prefetch:a", "complete:a"} {
+		fmt.Fprintf(&b, "%s\n", point)
+		for _, c := range classes {
+			t.Setenv("FAKE_POPLAR_FAULT", point+"="+c.effect)
+			errs := suffer(t, &strings.Builder{})
+			t.Setenv("FAKE_POPLAR_FAULT", "")
+			require.NotEmpty(t, errs, "%s=%s", point, c.effect)
+			first := errs[0]
+			fmt.Fprintf(&b, "\t%s: %v\n", c.effect, first)
+			for _, s := range sentinels {
+				require.Equal(t, slices.Contains(c.is, s), errors.Is(first, s), "%s=%s: %v, %v", point, c.effect, first, s)
+			}
+			_, action, _ := strings.Cut(c.effect, ":")
+			if action == "" || action == "ODD" {
+				action = ipu.RecoveryNone.String()
+			}
+			var own *ipu.Error
+			require.ErrorAs(t, first, &own)
+			require.Equal(t, action, own.Recovery.String())
+			require.Equal(t, c.effect == "application" || c.effect == "recoverable:IPU_RESET", ipu.Reloadable(first), "%s=%s", point, c.effect)
+			for _, err := range errs[1:] {
+				require.ErrorIs(t, err, ipu.ErrNotLoaded)
+			}
+		}
+	}
+	golden(t, "testdata/classes.txt", b.String())
+}
+
+// golden compares a text with a file, or writes it.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
 	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o666))
+		require.NoError(t, os.WriteFile(file, []byte(got), 0o666))
 	}
 	want, err := os.ReadFile(file)
 	require.NoError(t, err)
-	if d := cmp.Diff(string(want), b.String()); d != "" {
-		t.Errorf("go test -tags poplar,poplarfake ./ipu/poplar -run TestFaults -update rewrites %s:\n%s", file, d)
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("go test -tags poplar,poplarfake ./ipu/poplar -run %s -update rewrites %s:\n%s", t.Name(), file, d)
 	}
 }
 
@@ -74,11 +132,12 @@ func TestLinkReset(t *testing.T) {
 }
 
 // suffer does everything with an engine once or twice, and writes down what fails.
-func suffer(t *testing.T, b *strings.Builder) {
+func suffer(t *testing.T, b *strings.Builder) (errs []error) {
 	tell := func(doing string, err error) bool {
 		if err == nil {
 			return true
 		}
+		errs = append(errs, err)
 		fmt.Fprintf(b, "\t%s: %v\n", doing, err)
 		var is []string
 		for _, s := range []error{ipu.ErrRuntime, ipu.ErrApplication, ipu.ErrSystem, ipu.ErrRecoverable, ipu.ErrUnrecoverable, ipu.ErrUnknown,
@@ -99,9 +158,12 @@ func suffer(t *testing.T, b *strings.Builder) {
 		return false
 	}
 	ctx := context.Background()
-	devices, err := backend(t).Devices(ctx)
+	list := func() ([]ipu.Device, error) {
+		return backend(t).(ipu.DeviceLister).DevicesWith(ctx, []ipu.Option{{Name: "target.syncMethod", Value: "polling"}})
+	}
+	devices, err := list()
 	if !tell("devices", err) {
-		devices, err = backend(t).Devices(ctx)
+		devices, err = list()
 		require.NoError(t, err)
 	}
 	d := devices[0]
@@ -111,14 +173,17 @@ func suffer(t *testing.T, b *strings.Builder) {
 		require.NoError(t, err)
 	}
 	require.True(t, ok)
-	defer func() {
+	defer func() { // the result tells of it too
 		if !tell("detach", d.Detach()) {
 			require.NoError(t, d.Detach())
 		}
 	}()
-	e, err := backend(t).NewEngine(adder(64, 2, 2))
+	config := adder(64, 2, 2)
+	config.Executable = append(config.Executable, "remote far 16 2\n"...)
+	config.Streams = append(config.Streams, ipu.StreamInfo{Handle: "far", Bytes: 32, Type: "f32", Shape: []int64{2, 4}, Blocks: 2})
+	e, err := backend(t).NewEngine(config)
 	if !tell("engine", err) {
-		e, err = backend(t).NewEngine(adder(64, 2, 2))
+		e, err = backend(t).NewEngine(config)
 		require.NoError(t, err)
 	}
 	defer func() { require.NoError(t, e.Close()) }()
@@ -127,7 +192,7 @@ func suffer(t *testing.T, b *strings.Builder) {
 	for _, c := range []struct {
 		handle string
 		host   ipu.Stream
-	}{{"w", &fixed{data: make([]byte, 64)}}, {"a", a}, {"b", in}, {"y", y}} {
+	}{{"far", &fixed{data: make([]byte, 32)}}, {"w", &fixed{data: make([]byte, 64)}}, {"a", a}, {"b", in}, {"y", y}} {
 		if !tell("connect", e.Connect(c.handle, c.host)) {
 			require.NoError(t, e.Connect(c.handle, c.host))
 		}
@@ -163,4 +228,5 @@ func suffer(t *testing.T, b *strings.Builder) {
 			fmt.Fprintf(b, "\tworks after it: %v\n", do("load weights", run(0)) && do("run", run(1)))
 		}
 	}
+	return errs
 }

@@ -137,7 +137,9 @@ func TestStarvedQueue(t *testing.T) {
 				require.NoError(t, <-arrived)
 				require.NoError(t, <-arrived)
 				for i := range samples {
-					at := func(name string) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(results[name][4*i:])) }
+					at := func(name string) float32 {
+						return math.Float32frombits(binary.LittleEndian.Uint32(results[name][4*i:]))
+					}
 					require.Equal(t, float32(100*round+i)+float32(1+i%4), at("y"), "round %d, sample %d", round, i)
 					require.Equal(t, float32(5+i%4), at("r"))
 				}

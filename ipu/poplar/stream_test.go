@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -163,32 +164,90 @@ func TestEmpty(t *testing.T) {
 	require.NoError(t, e.Run(context.Background(), 1))
 }
 
-// leaving is a stream whose Fetch ends its goroutine.
-type leaving struct{ fixed }
+// misbehaving is a stream of which one method fails.
+type misbehaving struct {
+	*windowed
+	at   string // the method
+	does func() error
+}
 
-func (*leaving) Fetch(context.Context, []byte) error { runtime.Goexit(); return nil }
-func (*leaving) Prefetch([]byte) bool                { return false }
-func (*leaving) Constant() []byte                    { return nil }
-
-// TestGoexit: a stream that ends its goroutine costs the run, which fails, and nothing else.
-func TestGoexit(t *testing.T) {
-	ctx := context.Background()
-	e, _ := engineOf(t, adder(64, 1, 2))
-	a, b, y := rings(t, e, 64, 1)
-	require.NoError(t, e.Connect("b", &leaving{}))
-	for range 2 {
-		a.rewind()
-		y.rewind()
-		err := e.Run(ctx, 1)
-		require.ErrorIs(t, err, ipu.ErrCallback)
-		require.ErrorIs(t, err, ipu.ErrPanic)
-		require.ErrorContains(t, err, `stream "b"`)
+func (s *misbehaving) do(at string) error {
+	if s.at != at {
+		return nil
 	}
-	require.NoError(t, e.Connect("b", b))
-	a.rewind()
-	y.rewind()
-	require.NoError(t, e.Run(ctx, 1))
-	require.Equal(t, float32(0.5), y.get(0))
+	return s.does()
+}
+
+func (s *misbehaving) Fetch(ctx context.Context, buf []byte) error {
+	if err := s.do("Fetch"); err != nil {
+		return err
+	}
+	return s.windowed.Fetch(ctx, buf)
+}
+
+func (s *misbehaving) Prefetch(buf []byte) bool {
+	if s.at == "Fetch" || s.do("Prefetch") != nil {
+		return false
+	}
+	return s.windowed.Prefetch(buf)
+}
+
+func (s *misbehaving) Complete() {
+	_ = s.do("Complete")
+	s.windowed.Complete()
+}
+
+func (s *misbehaving) InvalidatePrefetched() {
+	s.windowed.InvalidatePrefetched()
+	_ = s.do("InvalidatePrefetched")
+}
+
+// TestMisbehaving has streams that fail, panic and end their goroutine in every method: this costs the run, which fails
+// with that and the stream's name, and nothing else.
+func TestMisbehaving(t *testing.T) {
+	ctx := context.Background()
+	ways := map[string]func() error{
+		"error":  func() error { return errShort },
+		"panic":  func() error { panic(errShort) },
+		"Goexit": func() error { runtime.Goexit(); return nil },
+	}
+	t.Setenv("FAKE_POPLAR_NASTY", "")
+	for _, handle := range []string{"a", "y"} {
+		for _, at := range []string{"Fetch", "Prefetch", "Complete", "InvalidatePrefetched"} {
+			for way, does := range ways {
+				if way == "error" && at != "Fetch" || handle == "y" && (at == "Prefetch" || at == "InvalidatePrefetched") {
+					continue
+				}
+				t.Run(handle+" "+at+" "+way, func(t *testing.T) {
+					if at == "InvalidatePrefetched" {
+						t.Setenv("FAKE_POPLAR_NASTY", "discard,seed=3")
+					}
+					e, _ := engineOf(t, adder(64, 20, 2))
+					a, b, y := rings(t, e, 64, 20)
+					hosts := map[string]*windowed{"a": a, "y": y}
+					require.NoError(t, e.Connect(handle, struct{ ipu.Stream }{&misbehaving{hosts[handle], at, does}}))
+					for range 2 {
+						a.rewind()
+						b.rewind()
+						y.rewind()
+						err := e.Run(ctx, 2)
+						require.ErrorIs(t, err, ipu.ErrCallback)
+						require.Equal(t, way != "error", errors.Is(err, ipu.ErrPanic))
+						require.Equal(t, way != "Goexit", errors.Is(err, errShort))
+						require.ErrorContains(t, err, fmt.Sprintf("stream %q", handle))
+					}
+					require.NoError(t, e.Connect(handle, hosts[handle]))
+					a.rewind()
+					b.rewind()
+					y.rewind()
+					require.NoError(t, e.Run(ctx, 2))
+					for i := range 20 {
+						require.Equal(t, float32(i)+0.5, y.get(i))
+					}
+				})
+			}
+		}
+	}
 }
 
 // TestOpenFile reads an executable from the middle of a file.

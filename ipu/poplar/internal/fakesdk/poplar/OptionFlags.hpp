@@ -28,7 +28,7 @@ public:
     for (const auto &o : all)
       options[o.first] = o.second;
   }
-  void set(StringRef option, StringRef value) { options[option.str()] = value.str(); }
+  void set(StringRef option, StringRef value);
   const std::string &at(StringRef option) const { return options.at(option.str()); }
   void clear() { options.clear(); }
   iterator begin() const { return options.begin(); }

@@ -187,6 +187,11 @@ bool Device::hasGateway() const { return supportsRemoteBuffers(); }
 std::vector<unsigned> Device::getDriverIDs() const { return impl->chips; }
 void Device::reset() const { needAttached(impl); }
 
+void OptionFlags::set(StringRef option, StringRef value) {
+  fake::strike("option", option.str());
+  options[option.str()] = value.str();
+}
+
 DeviceManager DeviceManager::createDeviceManager() {
   fake::strike("list", "");
   return DeviceManager();

@@ -17,7 +17,7 @@ std::string environment(const char *name, const char *otherwise) {
 namespace {
 
 // Fault is one entry of the script. Points are list, open, describe, attach, detach, deserialize, option, engine, streams,
-// load, connect, run, fetch, prefetch, complete, remote, stop and destroy (of the engine); the argument of run is the
+// load, connect, run, fetch, prefetch, complete, remote and stop; the argument of run is the
 // program's number, that of fetch, prefetch, complete, connect and remote the handle, that of attach, open and describe the
 // id, that of option the name.
 struct Fault {
