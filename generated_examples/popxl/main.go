@@ -2,6 +2,7 @@
 // 359 scans that are held out with what was learnt.
 //
 //	go run ./generated_examples/popxl            # 20 epochs
+//	go run ./generated_examples/popxl -replicas 2 # in two replicas, each with half of every batch
 //	go run ./generated_examples/popxl -o d.popef # and write what was learnt as a model
 package main
 
@@ -35,6 +36,7 @@ func main() {
 	var t training
 	flag.IntVar(&t.epochs, "epochs", 20, "how often to go through the scans")
 	flag.Uint64Var(&t.seed, "seed", 1, "of the initial weights, and of the order of the scans")
+	flag.IntVar(&t.replicas, "replicas", 1, "how many replicas share a batch of 64: a power of two")
 	flag.StringVar(&t.save, "o", "", "file to write the model that reads to, with what was learnt")
 	flag.Parse()
 	log.SetFlags(0)
@@ -45,9 +47,10 @@ func main() {
 
 // training is what one run of the program does.
 type training struct {
-	epochs int
-	seed   uint64
-	save   string
+	epochs   int
+	seed     uint64
+	replicas int
+	save     string
 }
 
 // result is what came of it.
@@ -78,8 +81,15 @@ func (t *training) run(ctx context.Context, w io.Writer) (res result, err error)
 	steps := len(all) / batch // of an epoch, which is a run: what is left over comes in another order next time
 	adam := optim.NewAdam()
 	adam.LearningRate = optim.Changeable(rate(0, t.epochs))
-	n := net.Learner(batch, int64(steps), t.seed, adam)
-	s, err := popxl.NewSession(ctx, n.Ir)
+	if t.replicas < 1 || batch%t.replicas > 0 {
+		return res, fmt.Errorf("%d replicas do not share a batch of %d scans: take 1, 2, 4 … %d", t.replicas, batch, batch)
+	}
+	n := net.Learner(int64(batch/t.replicas), int64(steps), t.replicas, t.seed, adam)
+	kind := popxl.CPU
+	if t.replicas > 1 {
+		kind = popxl.IPUModel
+	}
+	s, err := popxl.NewSession(ctx, n.Ir, kind)
 	if err != nil {
 		return res, err
 	}
@@ -98,7 +108,9 @@ func (t *training) run(ctx context.Context, w io.Writer) (res result, err error)
 			if err := s.Run(ctx, n.Images.Feed(images), n.Labels.Feed(labels), n.Loss.Into(losses)); err != nil {
 				return err
 			}
-			res.losses = append(res.losses, losses...)
+			for at := 0; at < len(losses); at += t.replicas {
+				res.losses = append(res.losses, mean(losses[at:at+t.replicas]))
+			}
 			if res.weights, err = learnt(ctx, s, n); err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,10 +15,27 @@ import (
 	"github.com/popefgen/popefgen/rt"
 )
 
+// TestReplicas: two replicas, each with half of every batch, learn what one learns, but for the order in which gradients are added up.
+func TestReplicas(t *testing.T) {
+	learnt := func(replicas int) (losses []float32) {
+		tr := training{epochs: 1, seed: 1, replicas: replicas}
+		res, err := tr.run(t.Context(), io.Discard)
+		require.NoError(t, err)
+		return res.losses
+	}
+	want, got := learnt(1), learnt(2)
+	require.Len(t, want, 1438/batch)
+	require.Less(t, want[21], want[0]/2)
+	require.InDeltaSlice(t, want, got, 1e-3)
+	tr := training{replicas: 3}
+	_, err := tr.run(t.Context(), io.Discard)
+	require.ErrorContains(t, err, "3 replicas do not share a batch of 64 scans")
+}
+
 // TestRun learns for a few epochs, looks at what is on the screen, and opens the model that was written with the generated package: it reads as the package that was given the weights.
 func TestRun(t *testing.T) {
 	var screen strings.Builder
-	tr := training{epochs: 4, seed: 1, save: filepath.Join(t.TempDir(), "learnt.popef")}
+	tr := training{epochs: 4, seed: 1, replicas: 1, save: filepath.Join(t.TempDir(), "learnt.popef")}
 	res, err := tr.run(t.Context(), &screen)
 	require.NoError(t, err)
 	require.Len(t, res.losses, 4*(1438/batch))

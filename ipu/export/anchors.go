@@ -19,8 +19,9 @@ type Port struct {
 	Tensor graph.TensorID
 }
 
-// stream adds a stream of that handle for a tensor, with an anchor, and returns the step that moves it.
-func (m *Model) stream(p Port, handle string, dir graph.Direction, programs ...uint32) (graph.Step, error) {
+// AddStream adds a stream of that handle for a tensor, with an anchor, and returns the step that moves it: for streams that no layout knows of, before [Model.Encode]. programs are those that the step is put into.
+// The handle must be one that no other stream has. It is an error if the element type has no form in PopEF.
+func (m *Model) AddStream(p Port, handle string, dir graph.Direction, programs ...uint32) (graph.Step, error) {
 	typ := m.Executable.Tensors[p.Tensor].Type
 	info, err := Info(typ)
 	if err != nil {

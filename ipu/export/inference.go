@@ -46,7 +46,7 @@ func Inference(exe *graph.Executable, l InferenceLayout) (*Model, error) {
 	}
 	var steps []graph.Step
 	for _, in := range l.Inputs {
-		s, err := m.stream(in, prefixIn+in.Name, graph.HostToDevice, MainProgram)
+		s, err := m.AddStream(in, prefixIn+in.Name, graph.HostToDevice, MainProgram)
 		if err != nil {
 			return nil, fmt.Errorf("input %w", err)
 		}
@@ -54,7 +54,7 @@ func Inference(exe *graph.Executable, l InferenceLayout) (*Model, error) {
 	}
 	steps = append(steps, graph.Step{Kind: graph.Call, Graph: l.Graph})
 	for _, out := range l.Outputs {
-		s, err := m.stream(out, prefixOut+out.Name, graph.DeviceToHost, MainProgram)
+		s, err := m.AddStream(out, prefixOut+out.Name, graph.DeviceToHost, MainProgram)
 		if err != nil {
 			return nil, fmt.Errorf("output %w", err)
 		}
@@ -68,7 +68,7 @@ func Inference(exe *graph.Executable, l InferenceLayout) (*Model, error) {
 		main.Steps = []graph.Step{{Kind: graph.Repeat, Count: l.Iterations, Body: steps}}
 	}
 	for _, w := range l.Weights {
-		s, err := m.stream(w.Port, prefixIn+w.Name, graph.HostToDevice, LoadProgram)
+		s, err := m.AddStream(w.Port, prefixIn+w.Name, graph.HostToDevice, LoadProgram)
 		if err != nil {
 			return nil, fmt.Errorf("weight %w", err)
 		}
@@ -84,7 +84,7 @@ func Inference(exe *graph.Executable, l InferenceLayout) (*Model, error) {
 		if r.of == nil {
 			continue
 		}
-		s, err := m.stream(Port{r.name, r.of.Tensor}, prefixIn+r.name, graph.HostToDevice, uint32(r.program))
+		s, err := m.AddStream(Port{r.name, r.of.Tensor}, prefixIn+r.name, graph.HostToDevice, uint32(r.program))
 		if err != nil {
 			return nil, fmt.Errorf("random seed or state %w", err)
 		}

@@ -16,7 +16,7 @@ func (t *training) run() error {
 	}
 	var in []graph.Step
 	for _, p := range t.Inputs {
-		s, err := t.m.stream(p, prefixIn+p.Name, graph.HostToDevice, slices.Clone(programs)...)
+		s, err := t.m.AddStream(p, prefixIn+p.Name, graph.HostToDevice, slices.Clone(programs)...)
 		if err != nil {
 			return refuse("input %w", err)
 		}
@@ -30,7 +30,7 @@ func (t *training) run() error {
 		if !t.isForward(o) {
 			moving = programs[:1]
 		}
-		s, err := t.m.stream(o.Port, prefixOut+o.Name, graph.DeviceToHost, slices.Clone(moving)...)
+		s, err := t.m.AddStream(o.Port, prefixOut+o.Name, graph.DeviceToHost, slices.Clone(moving)...)
 		if err != nil {
 			return refuse("output %w", err)
 		}

@@ -258,7 +258,7 @@ func (t *training) add(program int, steps ...graph.Step) {
 
 // copied adds a stream that one program moves as it is.
 func (t *training) copied(what string, p Port, handle string, dir graph.Direction, program int) error {
-	s, err := t.m.stream(p, handle, dir, uint32(program))
+	s, err := t.m.AddStream(p, handle, dir, uint32(program))
 	if err != nil {
 		return refuse("%s %w", what, err)
 	}

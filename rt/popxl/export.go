@@ -62,12 +62,17 @@ func (ir *Ir) export(ctx context.Context, session bool) (*export.Model, error) {
 			exe.Tensors[l.rows].Type.Shape[0] = ir.loads(i)
 		}
 	}
-	m, err := ir.lay(exe, outputs)
+	m, err := ir.lay(exe, outputs, session)
 	if err != nil {
 		return nil, err
 	}
 	for i := range exe.Programs {
 		exe.Programs[i].Steps = spread(exe.Programs[i].Steps, several)
+	}
+	if session {
+		if err := ir.exchanged(m); err != nil {
+			return nil, fmt.Errorf("%s: %w", ir.name, err)
+		}
 	}
 	if err := graph.Verify(exe); err != nil {
 		return nil, err
@@ -89,8 +94,8 @@ func (ir *Ir) returned(session bool) (all []int) {
 	return all
 }
 
-// lay lays the programs out.
-func (ir *Ir) lay(exe *graph.Executable, outputs []int) (*export.Model, error) {
+// lay lays the programs out. What replicas learn together, an exported model learns from their micro-batches one after the other, as PopART's do on one device.
+func (ir *Ir) lay(exe *graph.Executable, outputs []int, session bool) (*export.Model, error) {
 	var returned []export.Port
 	for _, i := range outputs {
 		returned = append(returned, ir.outputs[i])
@@ -103,8 +108,12 @@ func (ir *Ir) lay(exe *graph.Executable, outputs []int) (*export.Model, error) {
 		}
 		return export.Inference(exe, export.InferenceLayout{Graph: ir.calls[forward][0], Inputs: ir.inputs, Outputs: returned, Weights: ir.weights, Iterations: ir.iterations})
 	}
+	replicas := int64(1)
+	if !session && len(ir.exchanges) > 0 {
+		replicas = int64(ir.replicas())
+	}
 	l := export.TrainingLayout{
-		BatchesPerStep: ir.iterations, Accumulation: ir.accumulation(), Replicas: 1,
+		BatchesPerStep: ir.iterations, Accumulation: ir.accumulation(), Replicas: replicas,
 		Begin: ir.cleared, Forward: ir.calls[forward], Backward: ir.calls[backward], Update: ir.calls[update],
 		Inputs: ir.inputs, Weights: ir.weights, State: ir.states, Optimizer: ir.fed,
 	}

@@ -33,6 +33,7 @@ type Ir struct {
 	iterations int64
 	copies     int             // replicas; 0 is 1
 	micro      int64           // over how many micro-batches gradients are added up; 0 is 1
+	exchanges  []exchange      // of replicas, in sessions
 	cleared    []graph.GraphID // clear what micro-batches add to, before the first of them
 
 	main   *frame                    // of the graphs that a run calls

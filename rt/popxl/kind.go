@@ -65,9 +65,6 @@ func (s *Session) find(ctx context.Context, opts []modelrt.SessionOption) ([][]m
 	if kind == 0 && c.Simulation != nil {
 		kind = IPUModel
 	}
-	if n > 1 && len(s.ir.optimizers) > 0 {
-		return nil, fmt.Errorf("%d replicas can't learn: nothing adds up their gradients, and each would learn something else; take one replica with n times the batch, or popart.Options.ReplicationFactor", n)
-	}
 	switch {
 	case kind > Hardware:
 		return nil, fmt.Errorf("%w: there is no %v, want CPU, IPUModel or Hardware", rt.ErrOption, kind)
@@ -80,6 +77,7 @@ func (s *Session) find(ctx context.Context, opts []modelrt.SessionOption) ([][]m
 	case kind == 0 && n > 1:
 		return nil, fmt.Errorf("the Ir asks for %d replicas: take popxl.IPUModel or popxl.Hardware, which have them", n)
 	}
+	s.kind = kind
 	need := n * max(1, int(s.model.Metadata.NumIPUs))
 	need = 1 << bits.Len(uint(need-1))
 	switch kind {

@@ -36,12 +36,19 @@ func NewSession(ctx context.Context, ir *Ir, opts ...modelrt.SessionOption) (_ *
 	if len(places) == 1 {
 		return s, s.open(ctx, m, places[0], true)
 	}
+	meeting := newMeeting(ir.exchanges, len(places), s.kind == IPUModel)
 	for i, at := range places {
 		c := &Session{ir: ir, model: model}
 		s.copies = append(s.copies, c)
 		if err := c.open(ctx, m, at, false); err != nil {
 			return nil, fmt.Errorf("replica %d: %w", i, err)
 		}
+		if err := c.connectExchanges(ctx, meeting, i); err != nil {
+			return nil, fmt.Errorf("replica %d: %w", i, err)
+		}
+	}
+	if len(ir.exchanges) > 0 {
+		s.crew = newCrew(s.copies, meeting)
 	}
 	first := s.copies[0]
 	s.loads, s.stores, s.inputs, s.outputs = first.loads, first.stores, first.inputs, first.outputs

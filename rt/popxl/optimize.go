@@ -37,7 +37,7 @@ type Training struct {
 	// Accumulation is over how many micro-batches a step adds gradients up; 0 and 1 stand for one, and [optim.NewTraining] says how many there may be. A run, or each of its iterations, computes what comes
 	// before the step so often, each time with the next tensors of every input, and what comes behind it once.
 	Accumulation int64
-	Sum          bool // of gradients over the micro-batches; else a step is by their mean
+	Sum          bool // of gradients over the micro-batches, and over the replicas; else a step is by their mean
 	// NonFinite says what becomes of a step whose loss or gradients are infinite or no numbers; empty stands for [optim.Refused], an error of the run, or with Scaling for [optim.Skipped].
 	NonFinite optim.NonFinite
 	// Scaling, if it is not nil, changes the scaling of the loss, which begins as the optimizer's, by itself.
@@ -52,7 +52,7 @@ type Trained struct {
 
 // Minimize adds a step of an optimizer: gradients of the loss with respect to variables, and the changes that these make of the variables. A loss of several
 // elements counts as their sum. Operators that are added later read the new values. The optimizer's states are saved with the variables, and the numbers that it
-// has as [optim.Changeable] are set with [Session.SetOptimizer].
+// has as [optim.Changeable] are set with [Session.SetOptimizer]. Of several replicas ([Ir.SetReplicas]) each computes gradients of its own data, a step is by those of all of them, and all make the same step.
 func Minimize[T Float](loss Tensor[T], how Training, variables ...Trainable) Trained {
 	const call = "popxl.Minimize"
 	ir := loss.ir
@@ -79,7 +79,7 @@ func Minimize[T Float](loss Tensor[T], how Training, variables ...Trainable) Tra
 	}
 	t := optim.NewTraining()
 	t.Optimizer, t.Weights, t.Clips, t.NonFinite, t.Scaling = how.Optimizer, weights, how.Clips, how.NonFinite, how.Scaling
-	t.MicroBatches, t.Sum = micro, how.Sum
+	t.MicroBatches, t.Sum, t.Apart = micro*int64(ir.replicas()), how.Sum, ir.replicas() > 1
 	t.Loss, t.LossGradient, t.Backward = loss.id, info.Inputs[0].Tensor, info.Graph
 	exe, err := ir.b.Finish()
 	if err != nil {
@@ -97,6 +97,7 @@ func Minimize[T Float](loss Tensor[T], how Training, variables ...Trainable) Tra
 	ir.cleared = append(ir.cleared, done.Begin...)
 	ir.calls[ir.stage] = append(ir.calls[ir.stage], done.Start, info.Graph)
 	ir.stage, ir.micro = update, micro
+	ir.added(call, done.Sums, done.Update)
 	ir.calls[update] = append(ir.calls[update], done.Update)
 	ir.begin()
 	ir.keep(call, how.Optimizer, weights, done.States, done.Inputs)
@@ -135,8 +136,12 @@ func Optimize(o optim.Optimizer, updates ...Update) {
 	if !ok || ids == nil {
 		return
 	}
-	if err := checkUpdates(ir, o, weights, ids); err != nil || ir.accumulation() > 1 {
-		if err == nil {
+	if err := checkUpdates(ir, o, weights, ids); err != nil || ir.accumulation() > 1 || ir.replicas() > 1 {
+		switch {
+		case err != nil:
+		case ir.replicas() > 1:
+			err = fmt.Errorf("each of %d replicas would learn something else, since nothing adds these gradients up: take Minimize", ir.replicas())
+		default:
 			err = fmt.Errorf("another step of the Ir adds gradients up over %d micro-batches, which these are not: take Minimize", ir.accumulation())
 		}
 		ir.fail(call, err)

@@ -52,7 +52,7 @@ func (s *Session) lend(ctx context.Context, names map[string]string, name string
 }
 
 // borrow runs with the memory of bindings in its place.
-func (s *Session) borrow(bindings []Binding, run func(*Session) error) error {
+func (s *Session) borrow(ctx context.Context, bindings []Binding, evaluate bool) error {
 	for i := range bindings {
 		switch b := &bindings[i]; b.kind {
 		case feedInput:
@@ -67,7 +67,7 @@ func (s *Session) borrow(bindings []Binding, run func(*Session) error) error {
 	for _, p := range s.ir.prints {
 		s.outputs[p.output].lent.Over(s.outputs[p.output].own)
 	}
-	err := run(s)
+	err := s.once(ctx, evaluate)
 	for i := range bindings {
 		switch b := &bindings[i]; b.kind {
 		case feedInput:

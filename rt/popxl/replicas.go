@@ -5,20 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/popefgen/popefgen/ipu/export"
 )
 
 // mostReplicas is how many replicas an Ir has at most.
 const mostReplicas = 1 << 10
 
-// SetReplicas makes a [Session] compute the model in n replicas, PopXL's replication_factor: copies in this process that run one after the other, each on a device of its own with variables of its own. Inputs and
+// SetReplicas makes a [Session] compute the model in n replicas, PopXL's replication_factor: copies in this process, each on a device of its own with variables of its own. Those of [IPUModel] run one after the other. Inputs and
 // outputs are [tensors of a run, n, …shape], so that each replica has data of its own; random numbers are those of its seeds, so feed each another seed. Only
-// [IPUModel] and [Hardware] have replicas. n is 1 without this call, and at most 1024. Nothing is added up over replicas: an Ir of several can't learn ([Minimize]). What [Ir.Export] makes is one replica.
+// [IPUModel] and [Hardware] have replicas. n is 1 without this call, and at most 1024. It is called before [Minimize], whose step is by the gradients of all replicas. What [Ir.Export] makes is one replica, or of an Ir
+// that learns a model which computes the micro-batches of all replicas one after the other, and so makes the same steps.
 func (ir *Ir) SetReplicas(n int) {
 	const call = "popxl.Ir.SetReplicas"
 	switch {
 	case !ir.usable():
 	case ir.taken:
 		ir.fail(call, ErrTaken)
+	case len(ir.optimizers) > 0:
+		ir.fail(call, errors.New("the Ir has an optimizer already, whose step depends on the number of replicas: call it before"))
 	case n < 1 || n > mostReplicas:
 		ir.fail(call, fmt.Errorf("%d replicas, want 1 to %d", n, mostReplicas))
 	default:
@@ -68,16 +73,22 @@ func (s *Session) forget() {
 	}
 }
 
-// compute gives a run its inputs, runs it, and takes its outputs, of one replica after the other.
-func (s *Session) compute(bindings []Binding, run func(*Session) error) error {
-	if s.copies == nil {
-		if err := s.borrow(bindings, run); err != nil {
-			return err
-		}
-	}
-	for i, c := range s.copies {
-		if err := c.move(bindings, i, len(s.copies), run); err != nil {
+// compute gives a run its inputs, runs it, and takes its outputs: of several replicas of one after the other, or of all of them together if they exchange tensors.
+func (s *Session) compute(ctx context.Context, bindings []Binding, evaluate bool) error {
+	switch {
+	case s.crew != nil:
+		if i, err := s.crew.run(ctx, bindings, evaluate); err != nil {
 			return fmt.Errorf("replica %d: %w", i, err)
+		}
+	case s.copies != nil:
+		for i, c := range s.copies {
+			if err := c.move(ctx, bindings, i, len(s.copies), evaluate); err != nil {
+				return fmt.Errorf("replica %d: %w", i, err)
+			}
+		}
+	default:
+		if err := s.borrow(ctx, bindings, evaluate); err != nil {
+			return err
 		}
 	}
 	for i := range bindings {
@@ -88,15 +99,27 @@ func (s *Session) compute(bindings []Binding, run func(*Session) error) error {
 	return nil
 }
 
+// once runs the program of a replica.
+func (s *Session) once(ctx context.Context, evaluate bool) error {
+	if s.ir.stage != update {
+		return s.s.Run(ctx)
+	}
+	if evaluate {
+		return s.s.RunLoaded(ctx, export.EvaluateProgram)
+	}
+	s.stale = true
+	return s.s.Run(ctx)
+}
+
 // move is compute for replica i of n.
-func (s *Session) move(bindings []Binding, i, n int, run func(*Session) error) error {
+func (s *Session) move(ctx context.Context, bindings []Binding, i, n int, evaluate bool) error {
 	for k := range bindings {
 		if b := &bindings[k]; b.kind == feedInput {
 			own := s.inputs[b.at].own
 			each(len(own), int(s.loads[b.at]), i, n, func(at, of, size int) { copy(own[at:at+size], b.data[of:]) })
 		}
 	}
-	if err := run(s); err != nil {
+	if err := s.once(ctx, evaluate); err != nil {
 		return err
 	}
 	for k := range bindings {

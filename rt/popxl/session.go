@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/export"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/ipu/graph/optim"
 	"github.com/popefgen/popefgen/popef"
@@ -26,6 +25,7 @@ import (
 // the host's copy is what counts. Any number of goroutines may call a session; calls wait for each other.
 type Session struct {
 	ir    *Ir
+	kind  Kind // 0 if nobody said
 	model *popef.Model
 	s     rt.Session
 
@@ -34,6 +34,7 @@ type Session struct {
 	evaluated       map[string]bool // outputs that Evaluate computes
 
 	copies  []*Session   // of a model of several replicas, each with an engine; this session's mu guards them
+	crew    *crew        // of those that exchange tensors
 	devices []ipu.Device // that the session acquired
 
 	printer  io.Writer // of what Print was asked for
@@ -67,6 +68,10 @@ func (s *Session) Close() error {
 	}
 	s.mu.Lock()
 	s.attached = false
+	if s.crew != nil {
+		s.crew.close()
+		s.crew = nil
+	}
 	s.mu.Unlock()
 	for _, d := range s.devices {
 		errs = append(errs, d.Detach())
@@ -159,17 +164,14 @@ func (s *Session) In(ctx context.Context, do func() error, opts ...AttachOption)
 
 // Run runs the model once. It takes [Input.Feed] of every input and [Output.Into] of those outputs that are wanted, whose
 // slices it has written when it returns: all of these are used in place, and must not change meanwhile. It is an error, and nothing runs, if inputs are missing or given twice, a number of elements is wrong, or
-// the session is not attached ([ErrDetached]). It allocates nothing. Of a model of several replicas ([Ir.SetReplicas]) it runs one after the other.
+// the session is not attached ([ErrDetached]). It allocates nothing. Of a model of several replicas ([Ir.SetReplicas]) it runs all.
 func (s *Session) Run(ctx context.Context, bindings ...Binding) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.begin("run", bindings); err != nil {
 		return err
 	}
-	err := s.compute(bindings, func(c *Session) error {
-		c.stale = c.ir.stage == update
-		return c.s.Run(ctx)
-	})
+	err := s.compute(ctx, bindings, false)
 	if err == nil {
 		s.print(false)
 	}
@@ -189,12 +191,7 @@ func (s *Session) Evaluate(ctx context.Context, bindings ...Binding) error {
 			return fmt.Errorf("%s: evaluate: output %q depends on a gradient or a variable that has changed: Run computes it", s.ir.name, b.name)
 		}
 	}
-	err := s.compute(bindings, func(c *Session) error {
-		if s.ir.stage != update {
-			return c.s.Run(ctx)
-		}
-		return c.s.RunLoaded(ctx, export.EvaluateProgram)
-	})
+	err := s.compute(ctx, bindings, true)
 	if err == nil {
 		s.print(true)
 	}
@@ -310,7 +307,11 @@ func (s *Session) SetOptimizer(ctx context.Context, o optim.Optimizer) error {
 		return err
 	}
 	for _, n := range numbers {
-		s.host[s.numbered[n.Name]].data = fill(graph.TensorType{DType: graph.F32}, n.Value)
+		value := fill(graph.TensorType{DType: graph.F32}, n.Value)
+		s.host[s.numbered[n.Name]].data = value
+		for _, c := range s.copies {
+			c.host[c.numbered[n.Name]].data = value
+		}
 	}
 	if !s.attached {
 		return nil

@@ -38,9 +38,10 @@ type Net struct {
 	values map[string][]float32
 }
 
-// Learner returns a network that learns, with initial weights of a seed: a run is so many steps of so many scans.
-func Learner(batch, steps int64, seed uint64, o optim.Optimizer) *Net {
+// Learner returns a network that learns, with initial weights of a seed: a run is so many steps, each of so many scans in each of the replicas.
+func Learner(batch, steps int64, replicas int, seed uint64, o optim.Optimizer) *Net {
 	n := start("learner", batch, seed, nil)
+	n.Ir.SetReplicas(replicas)
 	n.Ir.SetIterations(steps)
 	n.Labels = popxl.NewInput[int32](n.Ir, "labels", batch)
 	loss := ops.SoftmaxCrossEntropy(n.scores(), n.Labels.Load())

@@ -39,6 +39,9 @@ func (x *trainer) rescale(skip graph.TensorID) {
 	for _, w := range x.Weights {
 		elements += e.b.Type(w.Gradient).Elements()
 	}
+	if x.counted != x.over {
+		e.to(&graph.Binary{Fn: graph.Add}, x.over, x.over, x.counted)
+	}
 	many := e.binary(graph.Greater, x.over, number(a.Threshold*float64(elements)*float64(x.MicroBatches)*float64(a.Period)))
 	due := graph.None
 	if a.Period > 1 {
@@ -66,5 +69,5 @@ func (x *trainer) count(w Weight) {
 	largest := map[graph.DType]float64{graph.F16: 65504, graph.BF16: 0x1.fep127, graph.F32: math.MaxFloat32, graph.F64: math.MaxFloat64}[t]
 	size := e.cast(e.node(&graph.Unary{Fn: graph.Abs}, w.Gradient), wide(t))
 	over := e.node(&graph.Unary{Fn: graph.Not}, e.binary(graph.LessEqual, size, e.number(wide(t), largest*x.Scaling.Edge))) // what is no number is over it too
-	e.to(&graph.Binary{Fn: graph.Add}, x.over, x.over, e.reduce(e.cast(over, graph.F32), graph.ReduceSum))
+	e.to(&graph.Binary{Fn: graph.Add}, x.counted, x.counted, e.reduce(e.cast(over, graph.F32), graph.ReduceSum))
 }

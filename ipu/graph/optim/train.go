@@ -41,6 +41,8 @@ type Training struct {
 	MicroBatches int64
 	// Sum takes their sum as the gradient, else it is their mean.
 	Sum bool
+	// Apart says that each replica computes its part of the MicroBatches, and that something adds [Trained.Sums] up over replicas before Update.
+	Apart bool
 	// Running keeps the mean of the gradients so far in place of their sum, as gradients of which the sum has no number want it.
 	Running bool
 	Clips   []Clip
@@ -71,6 +73,8 @@ type Trained struct {
 	LossScale graph.TensorID
 	// Norms are one F32 for each of Training.Clips, which Update writes: the norm before it is bounded.
 	Norms []graph.TensorID
+	// Sums are the persistent tensors that micro-batches add to and Update reads, of Training.Apart: the gradients of the weights, in their order, and what is looked at besides.
+	Sums []graph.TensorID
 }
 
 // maxMicroBatches is how many a counter in F32 counts.
@@ -89,6 +93,9 @@ func (t *Training) check() error {
 	}
 	if t.MicroBatches < 1 || t.MicroBatches > maxMicroBatches {
 		return fmt.Errorf("an update adds up gradients of %d micro-batches, want 1 to 2^24", t.MicroBatches)
+	}
+	if t.Apart && (t.Running || t.MicroBatches < 2) {
+		return fmt.Errorf("replicas compute parts of %d micro-batches, and a running mean is %v: want 2 at least, and their sum or mean", t.MicroBatches, t.Running)
 	}
 	if t.Running && t.Sum {
 		return fmt.Errorf("the sum of gradients is wanted and their running mean too, want one of them")
@@ -166,6 +173,7 @@ type trainer struct {
 	scale     graph.TensorID   // the optimizer's loss scaling
 	factor    graph.TensorID   // of automatic scaling
 	over      graph.TensorID
+	counted   graph.TensorID // what micro-batches add to over: over itself, or what is added up over replicas
 	badLosses graph.TensorID // a sum of zeros unless a loss is not finite
 	applied   *Applied
 }
@@ -240,6 +248,10 @@ func (x *trainer) update(groups []int) error {
 	}
 	if x.Scaling != nil {
 		x.factor, x.over = x.state(lossScaleFactor, scalar, 1), x.state(lossScaleOver, scalar, 0)
+		if x.counted = x.over; x.Apart { // over keeps its value from one step to the next, which must not be added up again
+			x.counted = x.e.b.AddPersistent("elements over the edge", scalar)
+			x.cleared = append(x.cleared, x.counted)
+		}
 	}
 	step := NewStep()
 	step.Master = !x.NoMaster
@@ -271,6 +283,9 @@ func (x *trainer) update(groups []int) error {
 	x.out.Inputs = x.applied.Inputs
 	if x.Scaling != nil {
 		x.rescale(step.Skip)
+	}
+	if x.Apart {
+		x.out.Sums = slices.Clone(x.cleared)
 	}
 	return x.e.err
 }

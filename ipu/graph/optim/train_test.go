@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -417,4 +418,41 @@ func TestTrainRefused(t *testing.T) {
 		require.ErrorContains(t, err, c.want)
 		require.Equal(t, []int{tensors, 1, nodes}, []int{len(exe.Tensors), len(exe.Graphs), len(exe.Graphs[0].Nodes)})
 	}
+}
+
+// TestApart: what replicas add up are the gradients, the elements over the edge of automatic scaling and the losses, each cleared before a batch; nothing that keeps its value from one step to the next is among it.
+func TestApart(t *testing.T) {
+	train := func(change func(*optim.Training)) (*graph.Executable, *optim.Trained, error) {
+		b := graph.NewBuilder("apart")
+		w, loss, start := b.AddPersistent("w", vector(2)), b.AddLocal("loss", vector(1)), b.AddLocal("start", vector(2))
+		o := optim.NewTraining()
+		o.Backward = b.BeginGraph("backward")
+		g, err := b.Node(&graph.Binary{Fn: graph.Mul}, "g", start, w)
+		require.NoError(t, err)
+		scaling := optim.NewAutomaticScaling()
+		o.Optimizer, o.Loss, o.LossGradient, o.Weights, o.Scaling = optim.NewAdam(), loss, start, []optim.Weight{{Name: "w", Tensor: w, Gradient: g[0]}}, &scaling
+		o.MicroBatches, o.Apart = 2, true
+		change(&o)
+		exe, err := b.Finish()
+		require.NoError(t, err)
+		done, err := optim.Train(exe, o)
+		return exe, done, err
+	}
+	exe, done, err := train(func(*optim.Training) {})
+	require.NoError(t, err)
+	var names []string
+	for _, id := range done.Sums {
+		names = append(names, exe.Tensors[id].Name)
+		require.True(t, slices.ContainsFunc(exe.Graphs[done.Begin[0]].Nodes, func(n graph.Node) bool { return n.Outputs[0] == id }), "it is not cleared")
+		require.False(t, slices.ContainsFunc(done.States, func(s optim.State) bool { return s.Tensor == id }), "it is a state")
+	}
+	require.Equal(t, []string{"Accum___w", "elements over the edge", "losses of the batch"}, names)
+
+	_, done, err = train(func(o *optim.Training) { o.Apart = false })
+	require.NoError(t, err)
+	require.Nil(t, done.Sums)
+	_, _, err = train(func(o *optim.Training) { o.MicroBatches = 1 })
+	require.ErrorContains(t, err, "replicas compute parts of 1 micro-batches, and a running mean is false: want 2 at least")
+	_, _, err = train(func(o *optim.Training) { o.Running = true })
+	require.ErrorContains(t, err, "a running mean is true")
 }
