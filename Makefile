@@ -17,7 +17,7 @@ PARALLEL  ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN || echo 2))))
 MODULES   := serve/grpc serve/nats serve/otel ipu/cpu/internal/kernel/internal/asm $(if $(filter all,$(POPEFGEN_TESTS)),bench serve/grpc/internal/manifests/strict)
 
 .DEFAULT_GOAL := help
-.PHONY: poplar poplar-short poplar-check release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture
+.PHONY: poplar poplar-bench poplar-short poplar-check release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,13 @@ poplar: ## all of it: shim and fake under sanitizers without Go, the tests for P
 	g++ -std=c++17 -O1 -fPIC -shared -Ibuild/poplar/sdk/include ipu/poplar/internal/fakesdk/poplar/*.cpp -o build/poplar/sdk/lib/libpoplar.so
 	@POPLAR_SDK_ENABLED=$(CURDIR)/build/poplar/sdk GO="$(GO)" sh ipu/poplar/report.sh build/poplar/sdk | grep -A2 DIFFERS; grep '^0 parts differ' build/poplar/sdk/report.txt
 	POPEFGEN_BACKEND=poplar $(GO) test -vet=off -count=1 -skip 'TestSimulated|TestEnqueueAllocatesNothing' $(POPLAR_TAGS) ./generated_examples/digits/... ./generated_examples/words/... ./generated_examples/diabetes/...
+
+poplar-bench: ## requests through the rings beside a C++ program that drives the fake with the same, in turns (needs g++)
+	@mkdir -p build/poplar/bench
+	@for f in shim.cpp shim_engine.cpp testdata/bench.cpp; do g++ -std=c++17 -g -O2 -Iipu/poplar/internal/fakesdk -c ipu/poplar/$$f -o build/poplar/bench/$$(basename $$f .cpp).o || exit 1; done
+	@for f in ipu/poplar/internal/fakesdk/poplar/*.cpp; do g++ -std=c++17 -g -O1 -Iipu/poplar/internal/fakesdk -c $$f -o build/poplar/bench/fake_$$(basename $$f .cpp).o || exit 1; done
+	@g++ build/poplar/bench/*.o -o build/poplar/bench/bench -pthread
+	@$(GO) test -vet=off -count=1 -v -run '^TestAgainstCpp$$' $(POPLAR_TAGS) ./ipu/poplar -against $(CURDIR)/build/poplar/bench/bench
 
 poplar-check: ## on a machine with Poplar's SDK: does the back end fit it? Writes build/poplar/report.txt, to be sent back
 	@mkdir -p build/poplar; GO="$(GO)" sh ipu/poplar/report.sh build/poplar

@@ -29,6 +29,10 @@ type Windowed interface {
 	// Window returns what the stream hands out; it is the same at every call.
 	// An engine that computes on the host may call its Next and Complete in
 	// place of the stream's Memory and Complete, as long as Next has memory.
+	// One that copies may do so in the memory that is left when a run begins,
+	// without Fetch and Prefetch, and call Complete when the run has ended. An
+	// output without memory by then is dropped; for any other transfer without
+	// memory it calls Fetch, to learn the error.
 	Window() *Window
 }
 

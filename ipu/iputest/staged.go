@@ -22,6 +22,7 @@ type slot struct {
 	held bool           // it has inputs
 	ran  bool           // it has the outputs of a run
 	data map[int][]byte // of streams, by index: all transfers of the run
+	out  []ipu.Staged   // where outputs go
 	at   map[int]int    // transfers of the run under way that were made
 }
 
@@ -31,7 +32,7 @@ var _ ipu.Stager = (*Engine)(nil)
 func (e *Engine) Slots() int { return len(e.slots) }
 
 // Stage moves inputs to a slot.
-func (e *Engine) Stage(ctx context.Context, program, n int, in []ipu.Staged) error {
+func (e *Engine) Stage(ctx context.Context, program, n int, in, out []ipu.Staged) error {
 	fail := func(err error) error { return fmt.Errorf("stage a run of program %d: %w", program, err) }
 	if err := e.runnable(); err != nil {
 		return fail(err)
@@ -39,9 +40,12 @@ func (e *Engine) Stage(ctx context.Context, program, n int, in []ipu.Staged) err
 	if err := e.linger(ctx, e.sys.staging.Load); err != nil {
 		return fail(err)
 	}
-	s := slot{held: true, data: map[int][]byte{}, at: map[int]int{}}
+	s := slot{held: true, data: map[int][]byte{}, at: map[int]int{}, out: slices.Clone(out)}
 	for _, d := range in {
 		s.data[d.Stream] = slices.Clone(d.Data)
+	}
+	for _, d := range out {
+		s.data[d.Stream] = make([]byte, len(d.Data))
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -50,16 +54,13 @@ func (e *Engine) Stage(ctx context.Context, program, n int, in []ipu.Staged) err
 }
 
 // RunStaged runs a program with the data of a slot.
-func (e *Engine) RunStaged(ctx context.Context, program, n int, out []ipu.Staged) error {
+func (e *Engine) RunStaged(ctx context.Context, program, n int) error {
 	e.mu.Lock()
 	s := e.slots[n]
 	e.slots[n].held = false
 	e.mu.Unlock()
 	if !s.held {
 		return fmt.Errorf("run program %d staged: %w", program, ipu.ErrNotStaged)
-	}
-	for _, d := range out {
-		s.data[d.Stream] = make([]byte, len(d.Data))
 	}
 	e.staged = &s // Run is for one caller at a time
 	defer func() { e.staged = nil }()
@@ -76,16 +77,23 @@ func (e *Engine) RunStaged(ctx context.Context, program, n int, out []ipu.Staged
 }
 
 // Unstage moves outputs out of a slot.
-func (e *Engine) Unstage(ctx context.Context, program, n int, out []ipu.Staged) error {
-	if err := e.linger(ctx, e.sys.staging.Store); err != nil {
-		return fmt.Errorf("fetch the outputs of program %d: %w", program, err)
+func (e *Engine) Unstage(ctx context.Context, program, n int) error {
+	fail := func(err error) error { return fmt.Errorf("fetch the outputs of program %d: %w", program, err) }
+	e.mu.Lock()
+	ran := e.slots[n].ran
+	e.slots[n].held = false
+	e.mu.Unlock()
+	if ran {
+		if err := e.linger(ctx, e.sys.staging.Store); err != nil {
+			return fail(err)
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.slots[n].ran {
-		return fmt.Errorf("fetch the outputs of program %d: %w", program, ipu.ErrNotStaged)
+		return fail(ipu.ErrNotStaged)
 	}
-	for _, d := range out {
+	for _, d := range e.slots[n].out {
 		copy(d.Data, e.slots[n].data[d.Stream])
 	}
 	return nil

@@ -4,57 +4,192 @@ package poplar_test
 
 import (
 	"context"
+	"flag"
+	"fmt"
+	"os/exec"
+	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/ipu/poplar"
 )
 
-// BenchmarkRequest makes requests of 4 KiB in and out through rings, alone and while goroutines allocate without pause.
-func BenchmarkRequest(b *testing.B) {
-	for _, allocating := range []int{0, 4} {
-		name := "idle"
-		if allocating > 0 {
-			name = "allocating"
+// requestBytes is the size of the inputs and of the output of requests that are measured.
+const requestBytes = 4096
+
+// requests makes n requests one after the other, and returns the median and the 99th percentile.
+func requests(t testing.TB, e *poplar.Engine, n int) (median, p99 time.Duration) {
+	ctx := context.Background()
+	in, other, out := rings(t, e, requestBytes, 1)
+	took := make([]time.Duration, n)
+	for i := range took {
+		in.rewind()
+		other.rewind()
+		out.rewind()
+		start := time.Now()
+		if err := e.Run(ctx, 1); err != nil {
+			t.Fatal(err)
 		}
+		took[i] = time.Since(start)
+	}
+	slices.Sort(took)
+	return took[n/2], took[n*99/100]
+}
+
+// flight makes n requests with all slots in use, and returns how many a second.
+func flight(t testing.TB, e *poplar.Engine, n int) float64 {
+	ctx := context.Background()
+	rings(t, e, requestBytes, 1)
+	slots := newSlots(requestBytes, 1, 0)
+	start := time.Now()
+	for k := range n + len(slots) {
+		i := k % len(slots)
+		if k >= len(slots) {
+			if err := e.RunStaged(ctx, 1, i); err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Unstage(ctx, 1, i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if k < n {
+			if err := e.Stage(ctx, 1, i, slots[i].in, slots[i].out); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return float64(n) / time.Since(start).Seconds()
+}
+
+// allocating calls f while four goroutines allocate without pause, each of which keeps the last of its blocks of some size.
+func allocating(keep, size int, f func()) {
+	done := make(chan struct{})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			kept := make([][]byte, keep)
+			for i := 0; ; i++ {
+				select {
+				case <-done:
+					return
+				default:
+					kept[i%keep] = make([]byte, size)
+				}
+			}
+		})
+	}
+	f()
+	close(done)
+	all.Wait()
+}
+
+// spent returns the time that the process has computed for.
+func spent(t testing.TB) time.Duration {
+	var u syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkRequest makes requests of 4 KiB in and out through rings: alone, while goroutines allocate without pause, and
+// with all slots in use.
+func BenchmarkRequest(b *testing.B) {
+	micro := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+	for _, name := range []string{"idle", "allocating", "in flight"} {
 		b.Run(name, func(b *testing.B) {
-			e, d := engineOf(b, adder(4096, 1, 2))
-			in, other, out := rings(b, e, 4096, 1)
-			done := make(chan struct{})
-			var all sync.WaitGroup
-			for range allocating {
-				all.Go(func() {
-					var keep [64][]byte
-					for i := 0; ; i++ {
-						select {
-						case <-done:
-							return
-						default:
-							keep[i%len(keep)] = make([]byte, 16<<10)
-						}
-					}
+			e, d := engineOf(b, adder(requestBytes, 1, 2))
+			b.ResetTimer()
+			switch name {
+			case "in flight":
+				flight(b, e, b.N)
+			case "idle":
+				median, p99 := requests(b, e, b.N)
+				b.ReportMetric(micro(median), "µs-p50")
+				b.ReportMetric(micro(p99), "µs-p99")
+			default:
+				allocating(64, 16<<10, func() {
+					median, p99 := requests(b, e, b.N)
+					b.ReportMetric(micro(median), "µs-p50")
+					b.ReportMetric(micro(p99), "µs-p99")
 				})
 			}
-			var took []time.Duration
-			for b.Loop() {
-				in.rewind()
-				other.rewind()
-				out.rewind()
-				start := time.Now()
-				if err := e.Run(context.Background(), 1); err != nil {
-					b.Fatal(err)
-				}
-				took = append(took, time.Since(start))
-			}
-			close(done)
-			all.Wait()
-			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)/2].Nanoseconds())/1e3, "µs-p50")
-			b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds())/1e3, "µs-p99")
+			b.StopTimer()
 			require.NoError(b, e.Close())
 			require.NoError(b, d.Detach())
 		})
 	}
+}
+
+var (
+	against = flag.String("against", "", "the program of testdata/bench.cpp, which TestAgainstCpp compares with")
+	rounds  = flag.Int("rounds", 5, "of TestAgainstCpp")
+)
+
+// TestAgainstCpp measures requests in turns with a C++ program that drives the fake with the same rings, and prints what each
+// took at best: make poplar-bench.
+func TestAgainstCpp(t *testing.T) {
+	if *against == "" {
+		t.Skip("it measures: make poplar-bench")
+	}
+	cpp := func(args ...string) []float64 {
+		out, err := exec.Command(*against, args...).Output()
+		require.NoError(t, err)
+		var all []float64
+		for _, w := range strings.Fields(string(out)) {
+			v, err := strconv.ParseFloat(w, 64)
+			require.NoError(t, err)
+			all = append(all, v)
+		}
+		return all
+	}
+	e, _ := engineOf(t, adder(requestBytes, 1, 2))
+	const n = 20000
+	most := time.Duration(1 << 62)
+	here, hereP99, busy, busyP99, there, thereP99 := most, most, most, most, most, most
+	large := most
+	var flown, theirs float64
+	for range *rounds {
+		v := cpp("request", strconv.Itoa(n))
+		there, thereP99 = min(there, time.Duration(v[0])), min(thereP99, time.Duration(v[1]))
+		m, p := requests(t, e, n)
+		here, hereP99 = min(here, m), min(hereP99, p)
+		theirs = max(theirs, cpp("flight", strconv.Itoa(n))[0])
+		flown = max(flown, flight(t, e, n))
+		allocating(64, 16<<10, func() {
+			m, p := requests(t, e, n/4)
+			busy, busyP99 = min(busy, m), min(busyP99, p)
+		})
+		allocating(1024, 16<<10, func() {
+			_, p := requests(t, e, n/4)
+			large = min(large, p)
+		})
+	}
+	in, other, out := rings(t, e, requestBytes, 1)
+	request := func() {
+		in.rewind()
+		other.rewind()
+		out.rewind()
+		if err := e.Run(context.Background(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	calls := runtime.NumCgoCall()
+	allocs := testing.AllocsPerRun(1000, request)
+	calls = runtime.NumCgoCall() - calls
+	before := spent(t)
+	time.Sleep(time.Second)
+	idle := spent(t) - before
+	ratio := func(a, b time.Duration) float64 { return float64(a) / float64(b) }
+	fmt.Printf("best of %d rounds of %d requests, 4 KiB in (twice) and out, GOMAXPROCS %d\n", *rounds, n, runtime.GOMAXPROCS(0))
+	fmt.Printf("one after the other:   median %v, C++ %v: %.2f; p99 %v, C++ %v\n", here, there, ratio(here, there), hereP99, thereP99)
+	fmt.Printf("16 in flight:          %.0f a second, C++ %.0f: %.2f\n", flown, theirs, flown/theirs)
+	fmt.Printf("four allocate 16 KiB:  median %v, p99 %v: %.1f of the p99 alone with 4 MiB kept, %.1f with 64 MiB\n", busy, busyP99, ratio(busyP99, hereP99), ratio(large, hereP99))
+	fmt.Printf("in steady state:       %d calls through cgo in 1001 requests, %v allocations in one\n", calls, allocs)
+	fmt.Printf("idle:                  %v in a second\n", idle)
 }

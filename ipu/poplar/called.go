@@ -149,9 +149,6 @@ func (s *called) begin(*run) {
 	defer s.mu.Unlock()
 }
 
-func (s *called) pump(*run) error { return nil }
-func (s *called) waits() bool     { return false }
-
 // finish has what was prefetched in a run that failed thrown away: the host starts at its oldest incomplete transfer.
 func (s *called) finish(r *run, ok bool) error {
 	s.begin(r)

@@ -30,11 +30,9 @@ func (e *Engine) connectConstant(handle *C.char, host ipu.Constant) (end, error)
 	return s, nil
 }
 
-func (s *constant) begin(*run)      {}
-func (s *constant) pump(*run) error { return nil }
-func (s *constant) waits() bool     { return false }
-func (s *constant) reset()          {}
-func (s *constant) release()        { s.pin.Unpin() }
+func (s *constant) begin(*run) {}
+func (s *constant) reset()     {}
+func (s *constant) release()   { s.pin.Unpin() }
 
 // finish tells the host that the data is on the device.
 func (s *constant) finish(_ *run, ok bool) error {
@@ -52,8 +50,6 @@ func (s *constant) finish(_ *run, ok bool) error {
 type empty struct{}
 
 func (empty) begin(*run)              {}
-func (empty) pump(*run) error         { return nil }
-func (empty) waits() bool             { return false }
 func (empty) finish(*run, bool) error { return nil }
 func (empty) reset()                  {}
 func (empty) release()                {}

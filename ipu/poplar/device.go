@@ -157,6 +157,9 @@ func (d *Device) Detach() error {
 	if d.runs {
 		return fmt.Errorf("detach device %d: %w: a program runs on it", d.info.ID, ipu.ErrBusy)
 	}
+	if d.loaded != nil {
+		d.loaded.leave()
+	}
 	var cerr C.plr_err
 	err := failure(C.plr_device_detach(d.c, &cerr), &cerr, fmt.Sprintf("detach device %d", d.info.ID))
 	C.plr_device_free(d.c)
@@ -179,6 +182,9 @@ func (d *Device) begin(e *Engine, load bool) error {
 		return fmt.Errorf("%w: another engine was loaded onto device %d since", ipu.ErrNotLoaded, d.info.ID)
 	}
 	if load {
+		if d.loaded != nil && d.loaded != e {
+			d.loaded.leave()
+		}
 		var err C.plr_err
 		if err := failure(C.plr_engine_device(e.c, d.c, &err), &err, fmt.Sprintf("device %d", d.info.ID)); err != nil {
 			return err

@@ -10,12 +10,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu"
@@ -33,24 +31,27 @@ const (
 // Engine is a poplar::Engine. It implements [ipu.Engine]: Close fails with [ipu.ErrBusy] while a program runs, and so
 // does a call that overlaps another one, but Stop.
 type Engine struct {
-	c      *C.plr_engine
-	mail   mail
-	event  *os.File      // that C writes to when Go waits
-	wake   chan struct{} // capacity 1: C has something for Go
-	halt   chan struct{} // capacity 1: the command under way is to end
-	polled chan struct{} // closed when poll has ended
-	soon   *time.Timer   // stopped but for when a command has just begun
+	c     *C.plr_engine
+	mail  mail
+	seats [C.PLR_SLOTS]seat
+	rests bool // there are processors enough to wait in a system call
 
 	busy     atomic.Bool
-	streams  []stream // for who has busy
+	streams  []stream // for who has busy; ends are for who has mu too
 	index    map[string]int
 	programs []program
+	numbers  atomic.Uint32       // of runs
 	current  atomic.Pointer[run] // that calls streams of Go
 	spare    run                 // of runs that call none
 
 	mu      sync.Mutex // guards what follows
 	state   int
-	active  bool // a command is under way
+	active  bool // a command is under way that somebody waits for
+	direct  *run // the last in the first seat
+	slots   [Slots]run
+	epoch   uint32 // increases when a command fails
+	still   int    // calls during which nothing is staged
+	away    bool   // the device is another's: nothing is staged
 	device  *Device
 	failure error // what made the engine lost
 }
@@ -65,10 +66,6 @@ type stream struct {
 type end interface {
 	// begin prepares a run that moves the stream.
 	begin(r *run)
-	// pump moves what there is to move between host and engine while the run is under way, and says what failed.
-	pump(r *run) error
-	// waits reports whether the engine waits for pump.
-	waits() bool
 	// finish is called when a run that moves the stream has ended, with or without success.
 	finish(r *run, ok bool) error
 	// reset is called when everything that was prefetched is gone.
@@ -191,6 +188,8 @@ func (e *Engine) Connect(handle string, host ipu.Stream) (err error) {
 	if s.info.Type == "unknown" && host != nil {
 		return fail(errors.New("the model's metadata has no anchor of that handle: how much it moves is not known"))
 	}
+	e.quiet()
+	defer e.resume()
 	next, err := e.connect(s.info, host)
 	if err != nil {
 		return fail(err)
@@ -225,7 +224,7 @@ func (e *Engine) connect(info ipu.StreamInfo, host ipu.Stream) (_ end, err error
 		}
 	case ipu.Windowed:
 		if w := h.Window(); w.Size == info.Bytes {
-			return e.connectRing(info, handle, output, h, w.Count)
+			return e.connectRing(info, handle, output, h)
 		}
 	}
 	return e.connectGo(info, handle, output, host)
@@ -254,16 +253,24 @@ func (e *Engine) Load(ctx context.Context, d ipu.Device) error {
 	if !ok {
 		return fail(fmt.Errorf("%w: the device is not one of the poplar back end", ipu.ErrWrongBackend))
 	}
+	e.quiet()
+	defer e.resume()
 	if err := device.begin(e, true); err != nil {
 		return fail(err)
 	}
 	if e.device != nil && e.device != device {
 		e.device.forget(e)
 	}
-	e.start()
-	r := &run{e: e, ctx: ctx, doing: fmt.Sprintf("device %d", device.info.ID)}
-	e.mail.send(C.PLR_LOAD, 0)
-	err := r.await()
+	r := &run{}
+	r.begin(e, 0, ctx, nil, fmt.Sprintf("device %d", device.info.ID))
+	e.mu.Lock()
+	e.active = true
+	r.send(C.PLR_LOAD)
+	e.mu.Unlock()
+	r.wait()
+	e.mu.Lock()
+	err := e.settle(r)
+	e.mu.Unlock()
 	for i := range e.streams {
 		if end := e.streams[i].end; end != nil {
 			end.reset()
@@ -281,23 +288,12 @@ func (e *Engine) Load(ctx context.Context, d ipu.Device) error {
 	case err != nil && e.state == loaded:
 		e.state, e.failure = lost, err
 	case err == nil:
-		e.state, e.failure = loaded, nil
+		e.state, e.failure, e.away = loaded, nil, false
 	}
 	if err != nil {
 		return fail(err)
 	}
 	return nil
-}
-
-// start begins a command that Stop can end.
-func (e *Engine) start() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.active = true
-	select {
-	case <-e.halt:
-	default:
-	}
 }
 
 // Stop makes the program under way end, and the engine has to be loaded again.
@@ -313,9 +309,12 @@ func (e *Engine) Stop() error {
 		e.state = stopped
 	}
 	if e.active {
-		select {
-		case e.halt <- struct{}{}:
-		default:
+		e.direct.stop()
+	}
+	for i := range e.slots {
+		if r := &e.slots[i]; r.out {
+			r.stop()
+			atomic.StoreUint32(r.seat.failed, 1)
 		}
 	}
 	return nil
@@ -330,6 +329,7 @@ func (e *Engine) Close() error {
 		return fmt.Errorf("close the engine: %w", err)
 	}
 	defer e.busy.Store(false)
+	e.quiet()
 	e.mu.Lock()
 	e.state = closed
 	device := e.device
@@ -346,7 +346,8 @@ func (e *Engine) Close() error {
 			e.streams[i].end = nil
 		}
 	}
-	failed = errors.Join(failed, e.event.Close())
-	<-e.polled
+	for i := range e.seats {
+		failed = errors.Join(failed, e.seats[i].close())
+	}
 	return failed
 }

@@ -54,16 +54,19 @@ func checkLayout() error {
 	C.plr_layout(&there[0])
 	var e C.plr_err
 	var d C.plr_devinfo
+	var u C.plr_run
 	var m C.plr_mail
+	var p C.plr_part
 	var r C.plr_ring
 	here := [C.PLR_LAYOUT]uintptr{
 		unsafe.Sizeof(e), unsafe.Offsetof(e.recovery), unsafe.Offsetof(e._type), unsafe.Offsetof(e.msg),
 		unsafe.Sizeof(d), unsafe.Offsetof(d._type), unsafe.Offsetof(d.remote_buffers), unsafe.Offsetof(d.arch), unsafe.Offsetof(d.system),
-		unsafe.Sizeof(m), unsafe.Offsetof(m.command), unsafe.Offsetof(m.program), unsafe.Offsetof(m.failed), unsafe.Offsetof(m.ended),
-		unsafe.Offsetof(m.result), unsafe.Offsetof(m.eventfd), unsafe.Offsetof(m.go_waits), unsafe.Offsetof(m.c_waits),
-		unsafe.Sizeof(r), unsafe.Offsetof(r.tail), unsafe.Offsetof(r.c_waits), unsafe.Offsetof(r.go_waits), unsafe.Offsetof(r.look),
-		unsafe.Offsetof(r.mask), unsafe.Offsetof(r.bytes), unsafe.Offsetof(r.stride), unsafe.Offsetof(r.slots), unsafe.Offsetof(r.mail),
-		unsafe.Offsetof(r.fetched),
+		unsafe.Sizeof(u), unsafe.Offsetof(u.command), unsafe.Offsetof(u.program), unsafe.Offsetof(u.epoch), unsafe.Offsetof(u.event), unsafe.Offsetof(u.number),
+		unsafe.Offsetof(u.failed), unsafe.Offsetof(u.ended), unsafe.Offsetof(u.result), unsafe.Offsetof(u.go_waits),
+		unsafe.Sizeof(m), unsafe.Offsetof(m.ended), unsafe.Offsetof(m.now), unsafe.Offsetof(m.c_waits), unsafe.Offsetof(m.queue), unsafe.Offsetof(m.runs),
+		unsafe.Sizeof(p), unsafe.Offsetof(p.n), unsafe.Offsetof(p.moved), unsafe.Offsetof(p.run), unsafe.Offsetof(p.over),
+		unsafe.Sizeof(r), unsafe.Offsetof(r.mail), unsafe.Offsetof(r.look), unsafe.Offsetof(r.fetched), unsafe.Offsetof(r.prefetched), unsafe.Offsetof(r.refused),
+		unsafe.Offsetof(r.starved), unsafe.Offsetof(r.parts), C.PLR_SLOTS, C.PLR_QUEUE,
 	}
 	for i := range here {
 		if here[i] != uintptr(there[i]) {

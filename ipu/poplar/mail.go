@@ -6,71 +6,124 @@ package poplar
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 )
 
-// mail is the memory through which Go tells an engine's thread what to do, and it Go when it is done. It is C's.
+// mail is the memory through which Go tells an engine's thread what to do. It is C's.
 type mail struct {
-	asked, command, program, failed, ended, result, goWaits, cWaits *uint32
+	asked, cWaits *uint32
+	queue         []uint32
 }
 
-func newMail(e *C.plr_engine) mail {
-	m := C.plr_engine_mail(e)
-	word := func(p unsafe.Pointer) *uint32 { return (*uint32)(p) }
-	return mail{
-		asked: word(unsafe.Pointer(&m.asked)), command: word(unsafe.Pointer(&m.command)), program: word(unsafe.Pointer(&m.program)),
-		failed: word(unsafe.Pointer(&m.failed)), ended: word(unsafe.Pointer(&m.ended)), result: word(unsafe.Pointer(&m.result)),
-		goWaits: word(unsafe.Pointer(&m.go_waits)), cWaits: word(unsafe.Pointer(&m.c_waits)),
+func newMail(m *C.plr_mail) mail {
+	return mail{asked: word(&m.asked), cWaits: word(&m.c_waits), queue: unsafe.Slice(word(&m.queue[0]), C.PLR_QUEUE)}
+}
+
+// word is a number of C's as atomic functions want it.
+func word(p *C.uint32_t) *uint32 { return (*uint32)(p) }
+
+// send has the engine's thread carry out the command of a slot, after those that were sent before. One goroutine at a time
+// may call it.
+func (m *mail) send(slot int) {
+	k := atomic.LoadUint32(m.asked)
+	m.queue[k%C.PLR_QUEUE] = uint32(slot)
+	atomic.StoreUint32(m.asked, k+1)
+	if atomic.LoadUint32(m.cWaits) != 0 && atomic.SwapUint32(m.cWaits, 0) != 0 {
+		wake(m.cWaits)
 	}
 }
 
-// send has the engine's thread begin a command.
-func (m *mail) send(command, program uint32) {
-	atomic.StoreUint32(m.command, command)
-	atomic.StoreUint32(m.program, program)
-	atomic.AddUint32(m.asked, 1)
-	wake(m.cWaits)
-}
+// Operations of futexes in memory that no other process shares.
+const (
+	futexWait = 0 | 128
+	futexWake = 1 | 128
+)
 
-// ready reports whether the command under way has ended.
-func (m *mail) ready() bool { return atomic.LoadUint32(m.ended) == atomic.LoadUint32(m.asked) }
-
-// wake wakes the C side if it waits at a flag. It is a system call, without cgo.
+// wake wakes who waits at a futex. It is a system call, without cgo.
 func wake(flag *uint32) {
-	if atomic.LoadUint32(flag) != 0 && atomic.SwapUint32(flag, 0) != 0 {
-		const wakePrivate = 1 | 128 // FUTEX_WAKE_PRIVATE
-		_, _, _ = syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(flag)), wakePrivate, 1, 0, 0, 0)
-	}
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(flag)), futexWake, 1, 0, 0, 0)
 }
 
-// newEvent makes what C wakes Go by: an event counter, whose reader takes up no thread.
-func newEvent() (*os.File, int, error) {
+// brief is how long a goroutine waits for a command in a system call that the scheduler does not know of, before it is
+// parked: a short request then costs no switch of goroutines. It bounds how long its thread keeps others from running.
+const brief = 100 * time.Microsecond
+
+// rarely is how many commands are not waited for in that way, after one that took longer.
+const rarely = 15
+
+// seat is a slot as Go sees it: the command, and who waits for its end, one goroutine at a time.
+type seat struct {
+	c                      *C.plr_run
+	failed, ended, goWaits *uint32
+	event                  *os.File    // a counter that C writes to when somebody waits for it
+	count                  [8]byte     // what is read of it
+	soon                   *time.Timer // stopped but for when somebody waits
+	skip                   int         // commands that are waited for by the counter at once
+}
+
+// open makes what a seat needs before its first command.
+func (s *seat) open() error {
+	if s.event != nil {
+		return nil
+	}
 	fd, _, errno := syscall.RawSyscall(syscall.SYS_EVENTFD2, 0, syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	if errno != 0 {
-		return nil, 0, fmt.Errorf("make an event counter: %w", errno)
+		return fmt.Errorf("make an event counter: %w", errno)
 	}
-	return os.NewFile(fd, "eventfd"), int(fd), nil
+	s.event = os.NewFile(fd, "eventfd") // whose reader takes up no thread
+	s.c.event = C.int32_t(fd)
+	s.soon = time.AfterFunc(time.Hour, s.kick)
+	s.soon.Stop()
+	return nil
 }
 
-// poll tells the engine's Go side, until its event counter is closed, that C has something for it.
-func (e *Engine) poll() {
-	defer close(e.polled)
-	var count [8]byte
-	for {
-		if _, err := e.event.Read(count[:]); err != nil {
-			if errors.Is(err, syscall.EINTR) {
-				continue
-			}
-			return // closed
-		}
-		select {
-		case e.wake <- struct{}{}:
-		default: // it has not looked yet
-		}
+func (s *seat) close() error {
+	if s.event == nil {
+		return nil
+	}
+	return s.event.Close()
+}
+
+// ready reports whether the command has ended.
+func (s *seat) ready() bool { return atomic.LoadUint32(s.ended) != 0 }
+
+// kick has who waits look again.
+func (s *seat) kick() {
+	switch atomic.SwapUint32(s.goWaits, C.PLR_NOBODY) {
+	case C.PLR_AT_FUTEX:
+		wake(s.goWaits)
+	case C.PLR_AT_EVENT:
+		one := [8]byte{1}
+		_, _, _ = syscall.RawSyscall(syscall.SYS_WRITE, uintptr(s.c.event), uintptr(unsafe.Pointer(&one)), 8)
+	}
+}
+
+// rest waits for the end of the command for a short time, and reports whether it has come.
+func (s *seat) rest() bool {
+	if s.skip > 0 {
+		s.skip--
+		return false
+	}
+	atomic.StoreUint32(s.goWaits, C.PLR_AT_FUTEX)
+	if s.ready() {
+		return true
+	}
+	limit := syscall.NsecToTimespec(int64(brief))
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(s.goWaits)), futexWait, C.PLR_AT_FUTEX, uintptr(unsafe.Pointer(&limit)), 0, 0)
+	if errno == syscall.ETIMEDOUT {
+		s.skip = rarely
+	}
+	return s.ready()
+}
+
+// park waits until C or kick wakes it.
+func (s *seat) park() {
+	if _, err := s.event.Read(s.count[:]); err != nil {
+		time.Sleep(time.Millisecond) // it can't be read: what is waited for is looked at now and then
 	}
 }

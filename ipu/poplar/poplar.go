@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"time"
 	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu"
@@ -123,20 +122,21 @@ func makeEngine(c ipu.EngineConfig, read func(exe **C.plr_exe, err *C.plr_err) e
 	if err := read(&exe, &cerr); err != nil {
 		return nil, err
 	}
-	event, fd, err := newEvent()
-	if err != nil {
-		C.plr_exe_free(exe)
-		return nil, err
-	}
 	o := newOptions(c.Options)
 	defer o.free()
-	e := &Engine{event: event, wake: make(chan struct{}, 1), halt: make(chan struct{}, 1), polled: make(chan struct{}), soon: time.NewTimer(time.Hour)}
-	e.soon.Stop()
-	if err := failure(C.plr_engine_new(exe, o.c, C.int32_t(fd), &e.c, &cerr), &cerr, "make the engine"); err != nil {
-		return nil, errors.Join(err, event.Close())
+	e := &Engine{rests: runtime.GOMAXPROCS(0) > 1}
+	if err := failure(C.plr_engine_new(exe, o.c, &e.c, &cerr), &cerr, "make the engine"); err != nil {
+		return nil, err
 	}
-	e.mail = newMail(e.c)
-	go e.poll()
+	m := C.plr_engine_mail(e.c)
+	e.mail = newMail(m)
+	for i := range e.seats {
+		c := &m.runs[i]
+		e.seats[i] = seat{c: c, failed: word(&c.failed), ended: word(&c.ended), goWaits: word(&c.go_waits)}
+	}
+	if err := e.seats[0].open(); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
 	if err := e.setStreams(streams, programs); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}

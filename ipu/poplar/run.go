@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -25,17 +26,59 @@ var patience = 2 * time.Second
 // are asked, which a short request need not pay for.
 const soon = time.Millisecond
 
-// run is one command that is under way.
+// run is one command, from when it is laid out in its slot until its end was seen.
 type run struct {
-	e     *Engine
-	p     *program // nil while the engine is loaded
-	ctx   context.Context
-	doing string // for messages of Poplar
+	e      *Engine
+	p      *program // nil while the engine is loaded
+	ctx    context.Context
+	doing  string // for messages of Poplar
+	slot   int
+	seat   *seat
+	number uint32         // another one for each
+	epoch  uint32         // of the engine
+	staged bool           // it was begun by Stage
+	pin    runtime.Pinner // the memory that the engine may touch
 
-	cause  error                 // why it has to end; nil if it has not
-	forced bool                  // Engine::stop was called
-	err    atomic.Pointer[error] // the first of a stream
-	cancel context.CancelCauseFunc
+	cause   error                 // why it has to end; nil if it has not
+	forced  bool                  // Engine::stop was called
+	stopped atomic.Bool           // Stop was called
+	overdue atomic.Uint32         // the number of the run that had its time to end
+	err     atomic.Pointer[error] // the first of a stream
+	cancel  context.CancelCauseFunc
+
+	// Guarded by the engine's mu.
+	out    bool  // it is under way, or its end was not looked at
+	result error // once that was looked at
+	held   bool  // of one that was staged: RunStaged may have it
+	left   bool  // Unstage waits for its end
+	ran    bool  // it has succeeded
+}
+
+// begin makes r another run.
+func (r *run) begin(e *Engine, slot int, ctx context.Context, p *program, doing string) {
+	r.e, r.slot, r.seat, r.ctx, r.p, r.doing = e, slot, &e.seats[slot], ctx, p, doing
+	r.number = e.numbers.Add(1)
+	r.staged, r.cause, r.forced, r.cancel = slot > 0, nil, false, nil
+	r.stopped.Store(false)
+	r.err.Store(nil)
+	c := r.seat.c
+	c.number = C.uint32_t(r.number)
+	atomic.StoreUint32(r.seat.failed, 0)
+	atomic.StoreUint32(r.seat.ended, 0)
+}
+
+// send has the engine's thread carry it out. The engine's mu is held.
+func (r *run) send(command uint32) {
+	c := r.seat.c
+	c.command, c.epoch = C.uint32_t(command), C.uint32_t(r.e.epoch)
+	if r.p != nil {
+		c.program = C.uint32_t(r.p.Index)
+	}
+	r.epoch, r.out, r.result, r.held, r.left, r.ran = r.e.epoch, true, nil, r.staged, false, false
+	if !r.staged {
+		r.e.direct = r
+	}
+	r.e.mail.send(r.slot)
 }
 
 // Run runs a program on the engine's thread, and waits for it.
@@ -48,11 +91,10 @@ func (e *Engine) Run(ctx context.Context, index int) error {
 	if err := e.runnable(); err != nil {
 		return fail(err)
 	}
-	at := slices.IndexFunc(e.programs, func(p program) bool { return p.Index == index })
-	if at < 0 {
-		return fail(fmt.Errorf("%w, want one of %v", ipu.ErrUnknownProgram, e.indices()))
+	p, err := e.program(index)
+	if err != nil {
+		return fail(err)
 	}
-	p := &e.programs[at]
 	if err := e.connected(p); err != nil {
 		return fail(err)
 	}
@@ -68,19 +110,32 @@ func (e *Engine) Run(ctx context.Context, index int) error {
 	return nil
 }
 
-func (e *Engine) indices() []int {
+// program returns the program with an index.
+func (e *Engine) program(index int) (*program, error) {
+	for i := range e.programs {
+		if e.programs[i].Index == index {
+			return &e.programs[i], nil
+		}
+	}
 	out := make([]int, len(e.programs))
 	for i, p := range e.programs {
 		out[i] = p.Index
 	}
-	return out
+	return nil, fmt.Errorf("%w, want one of %v", ipu.ErrUnknownProgram, out)
 }
 
 // runnable returns why the engine can't run.
 func (e *Engine) runnable() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return e.refusal()
+}
+
+// refusal is runnable for who holds mu.
+func (e *Engine) refusal() error {
 	switch e.state {
+	case closed:
+		return ipu.ErrClosed
 	case created:
 		return ipu.ErrNotLoaded
 	case lost:
@@ -106,63 +161,57 @@ func (e *Engine) connected(p *program) error {
 }
 
 // execute runs a program that can run.
-func (e *Engine) execute(ctx context.Context, p *program) (err error) {
-	e.start()
+func (e *Engine) execute(ctx context.Context, p *program) error {
 	r := &e.spare
-	if slices.ContainsFunc(p.moves, func(i int) bool { _, is := e.streams[i].end.(*called); return is }) {
+	calls := slices.ContainsFunc(p.moves, func(i int) bool { _, is := e.streams[i].end.(*called); return is })
+	if calls {
 		r = &run{} // its streams may have it for longer than it lasts
 	}
-	r.e, r.p, r.ctx, r.cause, r.forced = e, p, ctx, nil, false
-	r.err.Store(nil)
-	atomic.StoreUint32(e.mail.failed, 0)
-	if r != &e.spare {
+	r.begin(e, 0, ctx, p, "")
+	if calls {
 		r.ctx, r.cancel = context.WithCancelCause(ctx)
 		e.current.Store(r)
 	}
-	sent, returned := false, false
-	defer func() {
-		if !returned { // a stream has ended the goroutine: what it runs has to end too
-			r.end(ipu.NewExitError())
-			if sent {
-				r.drain()
-			}
-			_ = r.over(ipu.NewExitError())
-		}
-	}()
 	for _, i := range p.moves {
 		e.streams[i].end.begin(r)
 	}
-	if err = r.pump(); err == nil {
-		e.mail.send(C.PLR_RUN, uint32(p.Index))
-		sent = true
-		err = r.await()
+	e.mu.Lock()
+	e.active = true
+	r.send(C.PLR_RUN)
+	e.mu.Unlock()
+	r.wait()
+	if err := r.over(); !errors.Is(err, errSkipped) {
+		return err
 	}
-	returned = true
-	return r.over(err)
+	return e.broken()
 }
 
-// fail ends the run because of a stream, whose inputs are zeros from now on.
-func (r *run) fail(handle string, err error) {
-	err = fmt.Errorf("stream %q: %w: %w", handle, ipu.ErrCallback, err)
-	r.err.CompareAndSwap(nil, &err)
-	r.zero()
-	select {
-	case r.e.wake <- struct{}{}: // who waits gives the program some time from now on
-	default:
-	}
-}
-
-// zero makes what the engine waits for come at once.
-func (r *run) zero() {
-	atomic.StoreUint32(r.e.mail.failed, 1)
-	if r.p == nil {
-		return
-	}
-	for _, i := range r.p.moves {
-		if s, ok := r.e.streams[i].end.(*ringed); ok {
-			wake(s.cWaits)
+// broken returns what a run was skipped for: the error of one that was staged, which RunStaged returns too.
+func (e *Engine) broken() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.slots {
+		if r := &e.slots[i]; r.out && r.seat.ready() && !r.left {
+			_ = e.settle(r)
 		}
 	}
+	if e.failure != nil {
+		return e.failure
+	}
+	return errSkipped
+}
+
+// fail ends the run because of a stream that Go calls. Inputs are zeros from now on.
+func (r *run) fail(handle string, err error) {
+	r.failed(handle, err)
+	atomic.StoreUint32(r.seat.failed, 1)
+	r.seat.kick() // who waits gives the program some time from now on
+}
+
+// failed notes the error of a stream, if it is the first.
+func (r *run) failed(handle string, err error) {
+	err = fmt.Errorf("stream %q: %w: %w", handle, ipu.ErrCallback, err)
+	r.err.CompareAndSwap(nil, &err)
 }
 
 // end tells the run to end.
@@ -174,112 +223,65 @@ func (r *run) end(cause error) {
 	if r.cancel != nil {
 		r.cancel(cause)
 	}
-	r.zero()
+	atomic.StoreUint32(r.seat.failed, 1)
 }
 
-// pump moves what the streams have.
-func (r *run) pump() (err error) {
-	defer ipu.Guard(&err)
-	if r.p == nil {
-		return nil
+// wait waits until the command has ended, and does what has to be done for that.
+func (r *run) wait() {
+	s := r.seat
+	if s.ready() || r.e.rests && r.cancel == nil && s.rest() {
+		return
 	}
-	for _, i := range r.p.moves {
-		s := &r.e.streams[i]
-		if err := s.end.pump(r); err != nil {
-			r.fail(s.info.Handle, err)
-			return nil // the engine says when the run has ended
-		}
-	}
-	return nil
-}
-
-// waits reports whether there is something for pump to do.
-func (r *run) waits() bool {
-	if r.p == nil || atomic.LoadUint32(r.e.mail.failed) != 0 {
-		return false
-	}
-	for _, i := range r.p.moves {
-		if r.e.streams[i].end.waits() {
-			return true
-		}
-	}
-	return false
-}
-
-// await waits until the command has ended, and returns what became of it.
-func (r *run) await() error {
-	m := &r.e.mail
-	var late <-chan time.Time
-	var done <-chan struct{}
-	r.e.soon.Reset(soon)
-	defer r.e.soon.Stop()
-	for !m.ready() {
-		if atomic.LoadUint32(m.failed) == 0 {
-			if err := r.pump(); err != nil { // a stream panicked
-				r.fail("", err)
-			}
-		}
-		atomic.StoreUint32(m.goWaits, 1)
-		if m.ready() {
-			break
-		}
-		if r.waits() {
-			continue
-		}
-		if late == nil && atomic.LoadUint32(m.failed) != 0 {
-			timer := time.NewTimer(patience)
-			defer timer.Stop()
-			late = timer.C
-		}
-		select {
-		case <-r.e.wake:
-		case <-r.e.soon.C:
-			done = r.ctx.Done()
-		case <-done:
-			done = nil
-			r.end(r.ctx.Err())
-		case <-r.e.halt:
+	s.soon.Reset(soon)
+	defer s.soon.Stop()
+	var late *time.Timer
+	for listens := false; ; {
+		atomic.StoreUint32(s.goWaits, C.PLR_AT_EVENT)
+		switch {
+		case s.ready():
+			return
+		case r.cause == nil && r.stopped.Load():
 			r.end(ipu.ErrStopped)
-		case <-late:
+		case r.cause == nil && listens && r.ctx.Err() != nil:
+			r.end(r.ctx.Err())
+		case late == nil && atomic.LoadUint32(s.failed) != 0:
+			number := r.number
+			late = time.AfterFunc(patience, func() {
+				r.overdue.Store(number)
+				s.kick()
+			})
+			defer late.Stop()
+		case !r.forced && r.overdue.Load() == r.number:
 			r.forced = true
 			C.plr_engine_stop(r.e.c)
-		}
-	}
-	if atomic.LoadUint32(m.failed) == 0 && atomic.LoadUint32(m.result) == 0 {
-		if err := r.pump(); err != nil {
-			r.fail("", err)
-		}
-	}
-	select {
-	case <-r.e.halt: // it ended before it noticed
-		if r.cause == nil {
-			r.cause = ipu.ErrStopped
-		}
-	default:
-	}
-	return r.outcome()
-}
-
-// drain waits for the end of a command that has to end, when nobody waits for what becomes of it.
-func (r *run) drain() {
-	for end := time.Now().Add(patience); !r.e.mail.ready(); time.Sleep(time.Millisecond) {
-		if !r.forced && time.Now().After(end) {
-			r.forced = true
-			C.plr_engine_stop(r.e.c)
+		default:
+			s.park()
+			if !listens && r.ctx.Done() != nil {
+				defer context.AfterFunc(r.ctx, s.kick)()
+			}
+			listens = true
 		}
 	}
 }
 
 // outcome returns the error of a command that has ended: why it had to end, else that of a stream, else Poplar's.
 func (r *run) outcome() error {
+	if r.cause == nil && r.stopped.Load() { // it ended before it noticed
+		r.cause = ipu.ErrStopped
+	}
 	var theirs error
-	if atomic.LoadUint32(r.e.mail.result) != 0 {
+	switch code := r.seat.c.result; {
+	case code == C.PLR_SKIPPED && r.cause == nil:
+		return errSkipped
+	case code == C.PLR_SKIPPED:
+		return r.cause
+	case code != 0:
 		var err C.plr_err
 		doing := r.doing
 		if r.p != nil {
 			doing = fmt.Sprintf("program %q", r.p.Name)
 		}
-		theirs = failure(C.plr_engine_error(r.e.c, &err), &err, doing)
+		theirs = failure(C.plr_engine_error(r.e.c, C.uint32_t(r.slot), &err), &err, doing)
 	}
 	var streams error
 	if p := r.err.Load(); p != nil {
@@ -294,6 +296,8 @@ func (r *run) outcome() error {
 			Message: fmt.Sprintf("%s did not end within %v of being told to, and was stopped: load the engine again", what, patience)}
 	}
 	switch {
+	case r.cause == nil && streams == nil && theirs == nil && atomic.LoadUint32(r.seat.failed) != 0:
+		return errStray
 	case r.cause == nil && streams == nil:
 		return theirs
 	case r.cause == nil:
@@ -311,37 +315,71 @@ func (r *run) outcome() error {
 	return r.cause
 }
 
-// over ends a run with an error or nil, and returns that.
-func (r *run) over(err error) error {
+var (
+	// errSkipped: a run was not begun, since one before it has failed.
+	errSkipped = errors.New("a run before it has failed")
+	// errStray: the engine moved a stream in a run that has no memory for it.
+	errStray = errors.New("the program moves a stream that, by the model's metadata, belongs to other programs")
+)
+
+// over is the end of a run that has the engine: it tells the hosts, and returns what became of it.
+func (r *run) over() (err error) {
 	e := r.e
-	if err == nil {
-		if p := r.err.Load(); p != nil {
-			err = *p
+	defer func() { // whatever a host does
+		if r.cancel != nil {
+			r.cancel(nil)
+			e.current.Store(nil)
 		}
+		e.device.end()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		_ = e.settle(r)
+		e.active = false
+	}()
+	for _, i := range r.p.moves {
+		s := &e.streams[i]
+		if ring, is := s.end.(*ringed); is {
+			if err := guarded(func() error { return ring.moved(r) }); err != nil {
+				r.failed(s.info.Handle, err)
+			}
+		}
+	}
+	e.mu.Lock()
+	err = e.settle(r)
+	e.mu.Unlock()
+	if errors.Is(err, errSkipped) {
+		return err
 	}
 	if r.cancel != nil {
 		r.cancel(nil)
 	}
 	for _, i := range r.p.moves {
 		s := &e.streams[i]
-		if ferr := finished(s.end, r, err); ferr != nil && err == nil {
+		if ferr := guarded(func() error { return s.end.finish(r, err == nil) }); ferr != nil && err == nil {
 			err = fmt.Errorf("stream %q: %w: %w", s.info.Handle, ipu.ErrCallback, ferr)
 		}
 	}
-	if r != &e.spare {
-		e.current.Store(nil)
+	return err
+}
+
+// settle looks at the end of a command, once, and returns what became of it. The engine's mu is held.
+func (e *Engine) settle(r *run) error {
+	if !r.out {
+		return r.result
 	}
-	e.device.end()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.active = false
-	if err != nil && ofDevice(err) {
-		e.failure = err
+	r.out = false
+	r.pin.Unpin()
+	r.result = r.outcome()
+	if code := r.seat.c.result; code != 0 && code != C.PLR_SKIPPED && r.epoch == e.epoch {
+		e.epoch++ // runs that are begun from now on are not skipped because of it
+	}
+	if r.result != nil && ofDevice(r.result) {
+		e.failure = r.result
 		if e.state == loaded {
 			e.state = lost
 		}
 	}
-	return err
+	return r.result
 }
 
 // ofDevice reports whether err is the device's, which loses what was loaded.
@@ -350,8 +388,8 @@ func ofDevice(err error) bool {
 	return errors.As(err, &device)
 }
 
-// finished has an end finish, whose host may panic.
-func finished(s end, r *run, failed error) (err error) {
+// guarded calls a function of a host, which may panic.
+func guarded(f func() error) (err error) {
 	defer ipu.Guard(&err)
-	return s.finish(r, failed == nil)
+	return f()
 }

@@ -68,11 +68,12 @@ extern "C" void plr_layout(size_t out[PLR_LAYOUT]) {
   const size_t all[PLR_LAYOUT] = {
       sizeof(plr_err), offsetof(plr_err, recovery), offsetof(plr_err, type), offsetof(plr_err, msg),
       sizeof(plr_devinfo), offsetof(plr_devinfo, type), offsetof(plr_devinfo, remote_buffers), offsetof(plr_devinfo, arch), offsetof(plr_devinfo, system),
-      sizeof(plr_mail), offsetof(plr_mail, command), offsetof(plr_mail, program), offsetof(plr_mail, failed), offsetof(plr_mail, ended),
-      offsetof(plr_mail, result), offsetof(plr_mail, eventfd), offsetof(plr_mail, go_waits), offsetof(plr_mail, c_waits),
-      sizeof(plr_ring), offsetof(plr_ring, tail), offsetof(plr_ring, c_waits), offsetof(plr_ring, go_waits), offsetof(plr_ring, look),
-      offsetof(plr_ring, mask), offsetof(plr_ring, bytes), offsetof(plr_ring, stride), offsetof(plr_ring, slots), offsetof(plr_ring, mail),
-      offsetof(plr_ring, fetched)};
+      sizeof(plr_run), offsetof(plr_run, command), offsetof(plr_run, program), offsetof(plr_run, epoch), offsetof(plr_run, event), offsetof(plr_run, number),
+      offsetof(plr_run, failed), offsetof(plr_run, ended), offsetof(plr_run, result), offsetof(plr_run, go_waits),
+      sizeof(plr_mail), offsetof(plr_mail, ended), offsetof(plr_mail, now), offsetof(plr_mail, c_waits), offsetof(plr_mail, queue), offsetof(plr_mail, runs),
+      sizeof(plr_part), offsetof(plr_part, n), offsetof(plr_part, moved), offsetof(plr_part, run), offsetof(plr_part, over),
+      sizeof(plr_ring), offsetof(plr_ring, mail), offsetof(plr_ring, look), offsetof(plr_ring, fetched), offsetof(plr_ring, prefetched), offsetof(plr_ring, refused),
+      offsetof(plr_ring, starved), offsetof(plr_ring, parts), PLR_SLOTS, PLR_QUEUE};
   std::copy(all, all + PLR_LAYOUT, out);
 }
 

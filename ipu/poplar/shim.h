@@ -25,6 +25,7 @@ enum {
   PLR_HASH = 11,
   PLR_SYSTEM = 12,    // system_runtime_error
   PLR_BUSY = 20,
+  PLR_SKIPPED = 21,   // the run was not begun: it was to end by then, or one before it has failed
   PLR_ARGUMENT = 22
 };
 
@@ -50,46 +51,65 @@ typedef struct plr_devinfo {
   char arch[16], system[32];
 } plr_devinfo;
 
-// plr_mail is where Go and an engine's thread tell each other what is to be done. Each line is written by one side, but
-// for the flags of who waits: who sets one waits until the other has cleared it.
-typedef struct plr_mail {
-  uint32_t asked;   // Go: how many commands there were
-  uint32_t command; // Go: the last; PLR_RUN or PLR_LOAD
-  uint32_t program; // Go
-  uint32_t failed;  // either: the run has failed; inputs are zeros from now on, outputs are dropped
-  uint8_t pad0[48];
-  uint32_t ended;   // C: how many of them have ended
-  int32_t result;   // C: the code of the last that ended
-  int32_t eventfd;  // what C writes to for a Go that waits
-  uint8_t pad1[52];
-  uint32_t go_waits;
-  uint8_t pad2[60];
-  uint32_t c_waits; // a futex
-  uint8_t pad3[60];
-} plr_mail;
+// Bounds of what an engine has under way: one command that Go waits for, and runs that were begun ahead, each with a slot.
+// The queue has room for all of them.
+enum { PLR_SLOTS = 17, PLR_QUEUE = 32 };
 
 enum { PLR_RUN = 1, PLR_LOAD = 2, PLR_QUIT = 3 };
 
-// plr_ring is a ring of transfers of one stream. Transfer k lies in slot k & mask, of stride bytes each.
-typedef struct plr_ring {
-  uint64_t head; // the consumer: transfers that it is done with
-  uint8_t pad0[56];
-  uint64_t tail; // the producer: transfers that are there
+// What a plr_run's go_waits says: nobody waits, somebody waits at this futex, or for its event counter.
+enum { PLR_NOBODY = 0, PLR_AT_FUTEX = 1, PLR_AT_EVENT = 2 };
+
+// plr_run is one command. Its slot is Go's until it is in the queue, and again once it has ended.
+typedef struct plr_run {
+  uint32_t command;  // Go
+  uint32_t program;  // Go
+  uint32_t epoch;    // Go: once a command has failed, runs of the same epoch are skipped
+  int32_t event;     // Go: the event counter for go_waits
+  uint32_t number;   // Go: another one for each run
+  uint32_t failed;   // either: it has failed; inputs are zeros from now on, outputs are dropped
+  uint32_t ended;    // C: 1 when it has
+  int32_t result;    // C: its code, before ended
+  uint32_t go_waits; // a futex: who sets it waits until somebody has cleared it
+  uint8_t pad[28];
+} plr_run;
+
+// plr_mail is where Go and an engine's thread tell each other what is to be done.
+typedef struct plr_mail {
+  uint32_t asked; // Go: how many commands there were
+  uint8_t pad0[60];
+  uint32_t ended; // C: how many of them have ended
+  uint32_t now;   // C: the slot of the run under way; PLR_SLOTS if there is none
   uint8_t pad1[56];
-  uint32_t c_waits;    // a futex: the engine waits for a transfer, or for room
-  uint32_t go_waits;   // Go wants to be told of room
-  uint64_t look;       // C: transfers of an input that were handed over and are not complete
-  uint8_t pad2[48];
-  uint64_t mask, bytes, stride;
-  uint8_t *slots;
+  uint32_t c_waits; // a futex
+  uint8_t pad2[60];
+  uint32_t queue[PLR_QUEUE]; // Go: command number k has slot queue[k % PLR_QUEUE]
+  plr_run runs[PLR_SLOTS];
+} plr_mail;
+
+// plr_part is the memory of one run for the transfers of one stream. It is the caller's, one transfer after the other.
+typedef struct plr_part {
+  uintptr_t mem;  // Go: its address, 0 for an output that is dropped
+  uint64_t n;     // Go: transfers
+  uint64_t moved; // C: transfers of an input that are complete, of an output that have arrived
+  uint32_t run;   // Go: the number of the run
+  uint32_t over;  // C: 1 if the program moves more than there is
+  uint8_t pad[32];
+} plr_part;
+
+// plr_ring is what the engine knows of a stream whose transfers it makes itself: where they lie in the runs that are
+// under way.
+typedef struct plr_ring {
+  uint64_t bytes;  // of a transfer
   plr_mail *mail;
-  uint8_t pad3[24];
+  uint64_t look;   // C: transfers of an input that were handed over and are not complete
   uint64_t fetched, prefetched, refused, starved; // C: how often
-  uint8_t pad4[32];
+  uint8_t pad[8];
+  plr_part parts[PLR_SLOTS];
 } plr_ring;
 
 // PLR_LAYOUT numbers describe the memory above as the C++ compiler lays it out.
-enum { PLR_LAYOUT = 29 };
+enum { PLR_LAYOUT = 40 };
 void plr_layout(size_t out[PLR_LAYOUT]);
 
 typedef struct plr_device plr_device;
@@ -121,20 +141,21 @@ int32_t plr_exe_from_file(int32_t fd, uint64_t offset, uint64_t size, int32_t ch
 void plr_exe_free(plr_exe *exe);
 
 // plr_engine_new makes an engine and its thread. It consumes exe, also when it fails.
-int32_t plr_engine_new(plr_exe *exe, plr_options options, int32_t eventfd, plr_engine **out, plr_err *err);
+int32_t plr_engine_new(plr_exe *exe, plr_options options, plr_engine **out, plr_err *err);
 plr_mail *plr_engine_mail(plr_engine *eng);
 // plr_engine_streams returns the names of all streams as Poplar has them, each ended by a NUL, for plr_free.
 int32_t plr_engine_streams(plr_engine *eng, char **names, size_t *n, plr_err *err);
 // plr_engine_device says what the next PLR_LOAD loads onto.
 int32_t plr_engine_device(plr_engine *eng, plr_device *dev, plr_err *err);
-// plr_engine_error moves the error of the last command to *err and returns its code.
-int32_t plr_engine_error(plr_engine *eng, plr_err *err);
+// plr_engine_error moves the error of a slot's command, which has ended, to *err and returns its code.
+int32_t plr_engine_error(plr_engine *eng, uint32_t slot, plr_err *err);
 // plr_engine_stop calls Engine::stop, from any thread.
 void plr_engine_stop(plr_engine *eng);
 // plr_engine_free ends the thread and frees the engine. No command may be under way.
 int32_t plr_engine_free(plr_engine *eng, plr_err *err);
 
-// What a stream is connected to: memory that is read in place, a ring, a Go stream, zeros and nothing.
+// What a stream is connected to: memory that is read in place, a ring, a Go stream, zeros and nothing. No command may be
+// under way.
 int32_t plr_connect_memory(plr_engine *eng, const char *handle, void *mem, size_t size, plr_err *err);
 int32_t plr_connect_ring(plr_engine *eng, const char *handle, int32_t output, plr_ring *ring, plr_err *err);
 int32_t plr_connect_go(plr_engine *eng, const char *handle, int32_t output, uint64_t id, size_t bytes, plr_err *err);
@@ -143,8 +164,8 @@ int32_t plr_connect_null(plr_engine *eng, const char *handle, size_t bytes, plr_
 int32_t plr_remote_write(plr_engine *eng, const char *handle, uint64_t repeat, const void *mem, plr_err *err);
 int32_t plr_remote_read(plr_engine *eng, const char *handle, uint64_t repeat, void *mem, plr_err *err);
 
-// plr_ring_new makes a ring of a power of two of slots; NULL if there is no memory.
-plr_ring *plr_ring_new(uint64_t slots, uint64_t bytes, plr_mail *mail);
+// plr_ring_new makes a ring without memory of any run; NULL if there is no memory for it.
+plr_ring *plr_ring_new(uint64_t bytes, plr_mail *mail);
 void plr_ring_free(plr_ring *ring);
 
 // What Go offers to plr_connect_go. plrGoFetch returns 0, or something else if the run has failed; plrGoPrefetch returns

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <istream>
 #include <linux/futex.h>
+#include <map>
 #include <mutex>
 #include <streambuf>
 #include <sys/syscall.h>
@@ -24,15 +25,22 @@
 template <class T> static T load(const T *p) noexcept { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
 template <class T> static void store(T *p, T v) noexcept { __atomic_store_n(p, v, __ATOMIC_SEQ_CST); }
 
-static void wake_go(plr_mail *m) noexcept {
-  if (load(&m->go_waits) && __atomic_exchange_n(&m->go_waits, 0u, __ATOMIC_SEQ_CST)) {
+// wake_go wakes who waits for a command.
+static void wake_go(plr_run *r) noexcept {
+  if (load(&r->go_waits) == PLR_NOBODY)
+    return;
+  switch (__atomic_exchange_n(&r->go_waits, uint32_t(PLR_NOBODY), __ATOMIC_SEQ_CST)) {
+  case PLR_AT_FUTEX:
+    syscall(SYS_futex, &r->go_waits, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    break;
+  case PLR_AT_EVENT:
     const uint64_t one = 1;
-    while (write(m->eventfd, &one, sizeof one) < 0 && errno == EINTR) {
+    while (write(r->event, &one, sizeof one) < 0 && errno == EINTR) {
     }
   }
 }
 
-// park waits until ready holds. Go clears *flag and wakes it after every change.
+// park waits until ready holds. Who changes that clears *flag and wakes it.
 template <class F> static void park(uint32_t *flag, F ready) noexcept {
   while (!ready()) {
     store(flag, 1u);
@@ -43,84 +51,109 @@ template <class F> static void park(uint32_t *flag, F ready) noexcept {
   store(flag, 0u);
 }
 
+// under_way returns the run under way, or nothing.
+static plr_run *under_way(plr_mail *m) noexcept {
+  const uint32_t slot = load(&m->now);
+  return slot < PLR_SLOTS ? &m->runs[slot] : nullptr;
+}
+
+// fail ends a run: what Go waits for it with has to know.
+static void fail(plr_run *r) noexcept {
+  store(&r->failed, 1u);
+  wake_go(r);
+}
+
 namespace {
 
-// Input hands over what lies in a ring. Transfers that were handed over and are not complete stay there, for the
-// case that they are thrown away.
-class Input : public poplar::StreamCallback {
+// Ringed is a stream that finds its transfers in the memory of the run under way.
+class Ringed : public poplar::StreamCallback {
 public:
-  explicit Input(plr_ring *r) : r(r) {}
+  explicit Ringed(plr_ring *r) : ring(r) {}
 
-  Result prefetch(void *p) noexcept override {
-    if (r->head + r->look >= load(&r->tail) || load(&r->mail->failed)) {
-      r->refused++;
+protected:
+  // mine returns the run's memory for this stream; nothing if the run has none.
+  plr_part *mine(plr_run *r) noexcept {
+    plr_part *p = &ring->parts[r - ring->mail->runs];
+    return p->run == r->number ? p : nullptr;
+  }
+  // starved ends a run that moves more than it has memory for.
+  void starved(plr_run *r, plr_part *p) noexcept {
+    ring->starved++;
+    if (p)
+      p->over = 1;
+    fail(r);
+  }
+  void *at(const plr_part *p, uint64_t i) noexcept { return reinterpret_cast<void *>(p->mem + i * ring->bytes); }
+  plr_ring *ring;
+};
+
+// Input hands over what lies there. Of transfers that were handed over and are not complete it knows how many, for the
+// case that they are thrown away.
+class Input : public Ringed {
+public:
+  using Ringed::Ringed;
+
+  Result prefetch(void *to) noexcept override {
+    plr_run *r = under_way(ring->mail);
+    plr_part *p = r ? mine(r) : nullptr;
+    if (!p || p->moved + ring->look >= p->n || load(&r->failed)) {
+      ring->refused++;
       return Result::NotAvailable;
     }
-    take(p);
-    r->prefetched++;
+    take(p, to);
+    ring->prefetched++;
     return Result::Success;
   }
 
-  void fetch(void *p) noexcept override {
-    auto there = [&] { return r->head + r->look < load(&r->tail); };
-    auto over = [&] { return there() || load(&r->mail->failed); };
-    r->fetched++;
-    if (!over()) {
-      r->starved++;
-      store(&r->c_waits, 1u); // Go looks for it
-      wake_go(r->mail);
-      park(&r->c_waits, over);
+  void fetch(void *to) noexcept override {
+    plr_run *r = under_way(ring->mail);
+    ring->fetched++;
+    if (r && !load(&r->failed)) {
+      plr_part *p = mine(r);
+      if (p && p->moved + ring->look < p->n)
+        return take(p, to);
+      starved(r, p);
     }
-    if (load(&r->mail->failed)) {
-      std::memset(p, 0, r->bytes);
-      return;
-    }
-    take(p);
+    std::memset(to, 0, ring->bytes);
   }
 
   void complete() noexcept override {
-    if (r->look == 0)
+    if (ring->look == 0)
       return; // of a fetch in a run that failed
-    store(&r->look, r->look - 1);
-    store(&r->head, r->head + 1);
-    if (load(&r->go_waits))
-      wake_go(r->mail);
+    ring->look--;
+    plr_run *r = under_way(ring->mail);
+    if (plr_part *p = r ? mine(r) : nullptr)
+      p->moved++;
   }
 
-  void invalidatePrefetched() noexcept override { store(&r->look, uint64_t(0)); }
+  void invalidatePrefetched() noexcept override { ring->look = 0; }
 
 private:
-  void take(void *p) noexcept {
-    std::memcpy(p, r->slots + ((r->head + r->look) & r->mask) * r->stride, r->bytes);
-    store(&r->look, r->look + 1);
+  void take(const plr_part *p, void *to) noexcept {
+    std::memcpy(to, at(p, p->moved + ring->look), ring->bytes);
+    ring->look++;
   }
-  plr_ring *r;
 };
 
-// Output puts into a ring what arrives.
-class Output : public poplar::StreamCallback {
+// Output puts there what arrives.
+class Output : public Ringed {
 public:
-  explicit Output(plr_ring *r) : r(r) {}
+  using Ringed::Ringed;
   Result prefetch(void *) noexcept override { return Result::NotAvailable; }
 
-  void fetch(void *p) noexcept override {
-    auto room = [&] { return r->tail - load(&r->head) <= r->mask; };
-    auto over = [&] { return room() || load(&r->mail->failed); };
-    r->fetched++;
-    if (!over()) {
-      r->starved++;
-      store(&r->c_waits, 1u);
-      wake_go(r->mail);
-      park(&r->c_waits, over);
-    }
-    if (load(&r->mail->failed))
+  void fetch(void *from) noexcept override {
+    plr_run *r = under_way(ring->mail);
+    ring->fetched++;
+    if (!r || load(&r->failed))
       return;
-    std::memcpy(r->slots + (r->tail & r->mask) * r->stride, p, r->bytes);
-    store(&r->tail, r->tail + 1);
+    plr_part *p = mine(r);
+    if (p && !p->mem)
+      return;
+    if (!p || p->moved >= p->n)
+      return starved(r, p);
+    std::memcpy(at(p, p->moved), from, ring->bytes);
+    p->moved++;
   }
-
-private:
-  plr_ring *r;
 };
 
 // Go calls a stream of Go. Once one of a run has failed, the others are left alone until the next.
@@ -129,31 +162,36 @@ public:
   Go(plr_mail *mail, uint64_t id, size_t bytes, bool output) : mail(mail), id(id), bytes(bytes), output(output) {}
 
   Result prefetch(void *p) noexcept override {
-    if (output || load(&mail->failed))
+    if (output || failed())
       return Result::NotAvailable;
     int32_t r = plrGoPrefetch(id, p, bytes);
-    failed(r < 0);
+    failing(r < 0);
     return r > 0 ? Result::Success : Result::NotAvailable;
   }
 
   void fetch(void *p) noexcept override {
-    if (!load(&mail->failed))
-      failed(plrGoFetch(id, p, bytes) != 0);
-    if (load(&mail->failed) && !output)
+    if (!failed())
+      failing(plrGoFetch(id, p, bytes) != 0);
+    if (failed() && !output)
       std::memset(p, 0, bytes);
   }
 
   void complete() noexcept override {
-    if (!load(&mail->failed))
-      failed(plrGoComplete(id) != 0);
+    if (!failed())
+      failing(plrGoComplete(id) != 0);
   }
 
-  void invalidatePrefetched() noexcept override { failed(plrGoInvalidate(id) != 0); }
+  void invalidatePrefetched() noexcept override { failing(plrGoInvalidate(id) != 0); }
 
 private:
-  void failed(bool is) noexcept {
-    if (is)
-      store(&mail->failed, 1u);
+  bool failed() noexcept {
+    plr_run *r = under_way(mail);
+    return r && load(&r->failed);
+  }
+  void failing(bool is) noexcept {
+    plr_run *r = under_way(mail);
+    if (is && r)
+      fail(r);
   }
   plr_mail *mail;
   uint64_t id;
@@ -237,28 +275,17 @@ private:
 
 } // namespace
 
-extern "C" plr_ring *plr_ring_new(uint64_t slots, uint64_t bytes, plr_mail *mail) {
-  void *p = nullptr, *s = nullptr;
-  const uint64_t stride = (std::max<uint64_t>(bytes, 1) + 63) / 64 * 64;
-  if (slots == 0 || (slots & (slots - 1)) || stride < bytes || stride > SIZE_MAX / slots)
-    return nullptr;
+extern "C" plr_ring *plr_ring_new(uint64_t bytes, plr_mail *mail) {
+  void *p = nullptr;
   if (posix_memalign(&p, 128, sizeof(plr_ring)) != 0)
     return nullptr;
-  if (posix_memalign(&s, 4096, slots * stride) != 0) {
-    std::free(p);
-    return nullptr;
-  }
   std::memset(p, 0, sizeof(plr_ring));
   auto r = static_cast<plr_ring *>(p);
-  r->mask = slots - 1, r->bytes = bytes, r->stride = stride, r->slots = static_cast<uint8_t *>(s), r->mail = mail;
+  r->bytes = bytes, r->mail = mail;
   return r;
 }
 
-extern "C" void plr_ring_free(plr_ring *r) {
-  if (r)
-    std::free(r->slots);
-  std::free(r);
-}
+extern "C" void plr_ring_free(plr_ring *r) { std::free(r); }
 
 // ---- executables and engines ----
 
@@ -310,33 +337,65 @@ struct plr_engine {
       command(PLR_QUIT);
       thread.join();
     }
-    plr_err_clear(&error);
+    for (plr_err &e : errors)
+      plr_err_clear(&e);
     engine.reset();
     std::free(mail);
   }
 
   // command is what Go does by itself.
   void command(uint32_t what) noexcept {
-    store(&mail->command, what);
+    mail->runs[0].command = what;
+    mail->queue[mail->asked % PLR_QUEUE] = 0;
     store(&mail->asked, mail->asked + 1);
     if (__atomic_exchange_n(&mail->c_waits, 0u, __ATOMIC_SEQ_CST))
       syscall(SYS_futex, &mail->c_waits, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
   }
 
   void work() noexcept {
-    for (uint32_t done = 0;; store(&mail->ended, ++done), wake_go(mail)) {
-      park(&mail->c_waits, [&] { return load(&mail->asked) != done; });
-      switch (load(&mail->command)) {
-      case PLR_RUN:
-        mail->result = guard(&error, [&] { engine->run(mail->program); });
-        break;
-      case PLR_LOAD:
-        mail->result = guard(&error, [&] { engine->load(*device); });
-        break;
-      default:
+    for (uint32_t k = 0;; k++) {
+      park(&mail->c_waits, [&] { return load(&mail->asked) != k; });
+      const uint32_t slot = mail->queue[k % PLR_QUEUE];
+      plr_run *r = &mail->runs[slot];
+      if (r->command == PLR_QUIT)
         return;
+      if (load(&r->failed) || (r->command == PLR_RUN && broken && r->epoch == epoch))
+        r->result = PLR_SKIPPED;
+      else {
+        r->result = one(slot);
+        if (r->result != PLR_OK)
+          broken = true, epoch = r->epoch;
       }
+      store(&mail->ended, k + 1);
+      store(&r->ended, 1u);
+      wake_go(r);
     }
+  }
+
+  // one carries out a command, and returns its code.
+  int32_t one(uint32_t slot) noexcept {
+    plr_run *r = &mail->runs[slot];
+    if (r->command == PLR_LOAD)
+      return guard(&errors[slot], [&] { engine->load(*device); });
+    store(&mail->now, slot);
+    int32_t code = guard(&errors[slot], [&] { engine->run(r->program); });
+    for (auto &c : rings) // what was handed over and not used is not for the next run
+      if (c.second->look != 0) {
+        const int32_t again = guard(code == PLR_OK ? &errors[slot] : nullptr, [&] { connect(c.first, c.second, false); });
+        if (code == PLR_OK)
+          code = again;
+        c.second->look = 0;
+      }
+    store(&mail->now, uint32_t(PLR_SLOTS));
+    return code;
+  }
+
+  // connect connects a ring. What was prefetched through the one before is thrown away.
+  void connect(const std::string &handle, plr_ring *r, bool output) {
+    if (output)
+      engine->connectStreamToCallback(handle, std::make_unique<Output>(r));
+    else
+      engine->connectStreamToCallback(handle, std::make_unique<Input>(r));
   }
 
   // Holder is an Engine that can be freed before the rest.
@@ -351,18 +410,21 @@ struct plr_engine {
   Holder engine;
   plr_mail *mail;
   std::shared_ptr<poplar::Device> device;
-  plr_err error{};
+  plr_err errors[PLR_SLOTS] = {};           // by slot
+  std::map<std::string, plr_ring *> rings; // of inputs, by handle
+  bool broken = false;                     // a command has failed, of that epoch
+  uint32_t epoch = 0;
   std::thread thread;
 };
 
-extern "C" int32_t plr_engine_new(plr_exe *exe, plr_options options, int32_t eventfd, plr_engine **out, plr_err *err) {
+extern "C" int32_t plr_engine_new(plr_exe *exe, plr_options options, plr_engine **out, plr_err *err) {
   std::unique_ptr<plr_exe> own(exe);
   void *p = nullptr;
   if (posix_memalign(&p, 128, sizeof(plr_mail)) != 0)
     return fill(err, PLR_MEMORY, "std::bad_alloc", "no memory for the engine");
   std::memset(p, 0, sizeof(plr_mail));
   auto mail = static_cast<plr_mail *>(p);
-  mail->eventfd = eventfd;
+  mail->now = PLR_SLOTS;
   const int32_t code = guard(err, [&] { *out = new plr_engine(std::move(own->executable), flags(options), mail); });
   if (code != PLR_OK)
     std::free(mail);
@@ -391,11 +453,11 @@ extern "C" int32_t plr_engine_device(plr_engine *eng, plr_device *dev, plr_err *
   return guard(err, [&] { eng->device = dev->device; });
 }
 
-extern "C" int32_t plr_engine_error(plr_engine *eng, plr_err *err) {
-  const int32_t code = eng->error.code;
+extern "C" int32_t plr_engine_error(plr_engine *eng, uint32_t slot, plr_err *err) {
+  const int32_t code = eng->errors[slot].code;
   plr_err_clear(err);
-  *err = eng->error;
-  eng->error = plr_err{};
+  *err = eng->errors[slot];
+  eng->errors[slot] = plr_err{};
   return code;
 }
 
@@ -409,25 +471,33 @@ extern "C" int32_t plr_engine_free(plr_engine *eng, plr_err *err) {
   return guard(err, [&] { delete eng; });
 }
 
+// connected is guard for what connects a stream to something else than an input's ring.
+template <class F> static int32_t connected(plr_engine *eng, const char *handle, plr_err *err, F f) noexcept {
+  return guard(err, [&] {
+    f(std::string(handle));
+    eng->rings.erase(handle);
+  });
+}
+
 extern "C" int32_t plr_connect_memory(plr_engine *eng, const char *handle, void *mem, size_t size, plr_err *err) {
-  return guard(err, [&] { eng->engine->connectStream(std::string(handle), mem, static_cast<char *>(mem) + size); });
+  return connected(eng, handle, err, [&](const std::string &h) { eng->engine->connectStream(h, mem, static_cast<char *>(mem) + size); });
 }
 
 extern "C" int32_t plr_connect_ring(plr_engine *eng, const char *handle, int32_t output, plr_ring *ring, plr_err *err) {
   return guard(err, [&] {
-    if (output)
-      eng->engine->connectStreamToCallback(std::string(handle), std::make_unique<Output>(ring));
-    else
-      eng->engine->connectStreamToCallback(std::string(handle), std::make_unique<Input>(ring));
+    eng->connect(handle, ring, output != 0);
+    eng->rings.erase(handle);
+    if (!output)
+      eng->rings[handle] = ring;
   });
 }
 
 extern "C" int32_t plr_connect_go(plr_engine *eng, const char *handle, int32_t output, uint64_t id, size_t bytes, plr_err *err) {
-  return guard(err, [&] { eng->engine->connectStreamToCallback(std::string(handle), std::make_unique<Go>(eng->mail, id, bytes, output != 0)); });
+  return connected(eng, handle, err, [&](const std::string &h) { eng->engine->connectStreamToCallback(h, std::make_unique<Go>(eng->mail, id, bytes, output != 0)); });
 }
 
 extern "C" int32_t plr_connect_null(plr_engine *eng, const char *handle, size_t bytes, plr_err *err) {
-  return guard(err, [&] { eng->engine->connectStreamToCallback(std::string(handle), std::make_unique<Null>(bytes)); });
+  return connected(eng, handle, err, [&](const std::string &h) { eng->engine->connectStreamToCallback(h, std::make_unique<Null>(bytes)); });
 }
 
 extern "C" int32_t plr_remote_write(plr_engine *eng, const char *handle, uint64_t repeat, const void *mem, plr_err *err) {

@@ -87,9 +87,24 @@ func TestRingEnds(t *testing.T) {
 		require.NoError(t, e.Run(ctx, 1))
 		require.Equal(t, float32(0.5), y.get(0))
 	}
+	// A host whose memory has run out is asked why.
 	y.fail = func() error { return errors.New("the disk is full") }
-	y.rewind()
+	a.w.Done, y.w.Done = a.w.Count, y.w.Count
+	require.ErrorContains(t, e.Run(ctx, 1), `stream "a": stream callback failed: there is no more`)
+	a.rewind()
+	b.rewind()
 	require.ErrorContains(t, e.Run(ctx, 1), `stream "y": stream callback failed: the disk is full`)
+
+	// Without memory an output is dropped, and an input is missed where it is moved.
+	y.fail, y.w.Block = nil, nil
+	a.rewind()
+	b.rewind()
+	y.rewind()
+	require.NoError(t, e.Run(ctx, 1))
+	a.w.Block = nil
+	a.rewind()
+	require.NoError(t, e.Run(ctx, 0))
+	require.ErrorIs(t, e.Run(ctx, 1), errShort)
 }
 
 // TestSteadyState makes requests over rings: they take no call through cgo and no memory of Go, and between them no time.

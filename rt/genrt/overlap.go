@@ -15,8 +15,9 @@ import (
 )
 
 // overlap serves the submitted requests of a replica in three steps, each in a goroutine
-// of its own: their inputs are moved to the device, they are computed, their outputs are
-// moved back. A request has a slot of the device from the first step to the last.
+// of its own: their memory is given to the device, which may move their inputs, they are
+// computed, their outputs are moved back. A request has a slot of the device from the first
+// step to the last.
 type overlap struct {
 	core    *Core
 	replica int
@@ -175,7 +176,7 @@ func (o *overlap) load() {
 				end.Clear()
 			}
 			// What can't be moved ahead now, Run moves, or says why not.
-			f.staged = guarded(func() error { return o.engine.Stage(f.ctx, o.program, at, f.in) }) == nil
+			f.staged = guarded(func() error { return o.engine.Stage(f.ctx, o.program, at, f.in, f.out) }) == nil
 		}
 		o.loaded <- slot
 	}
@@ -218,7 +219,7 @@ func (o *overlap) compute(f *flight, slot int) error {
 			w.Over(f.mem[e])
 		}
 	}
-	s.Staged = session.Staged{Engine: o.engine, On: f.staged, Slot: f.slot, Out: f.out}
+	s.Staged = session.Staged{Engine: o.engine, On: f.staged, Slot: f.slot}
 	defer func() {
 		f.staged = s.Staged.On
 		s.Staged = session.Staged{}
@@ -231,8 +232,8 @@ func (o *overlap) compute(f *flight, slot int) error {
 func (o *overlap) store() {
 	for slot := range o.ran {
 		f := &o.flights[slot]
-		if f.err == nil && f.staged {
-			if err := guarded(func() error { return o.engine.Unstage(f.ctx, o.program, f.slot, f.out) }); err != nil {
+		if f.staged { // whatever became of it: the memory is the engine's until then
+			if err := guarded(func() error { return o.engine.Unstage(f.ctx, o.program, f.slot) }); err != nil && f.err == nil {
 				f.err = o.session.Errorf("run", o.session.Cause(err))
 			}
 		}

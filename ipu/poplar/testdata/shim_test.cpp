@@ -1,5 +1,5 @@
-// The shim and the fake without Go, for sanitizers: make poplar builds it with each of them. What Go does to rings and
-// mail is done here in its way.
+// The shim and the fake without Go, for sanitizers: make poplar builds it with each of them. What Go does to runs,
+// their memory and the queue is done here in its way.
 
 #include "../shim.h"
 
@@ -56,7 +56,7 @@ struct Engine {
   plr_engine *eng = nullptr;
   plr_mail *mail = nullptr;
   plr_err err{};
-  int event = eventfd(0, EFD_CLOEXEC);
+  uint32_t numbers = 0, epoch = 0;
 
   Engine(const std::string &text, uint32_t id = 0) {
     int32_t ok = 0;
@@ -64,110 +64,184 @@ struct Engine {
     CHECK(plr_device_attach(dev, &ok, &err) == 0 && ok);
     plr_exe *exe = nullptr;
     CHECK(plr_exe_from_memory(text.data(), text.size(), 1, &exe, &err) == 0);
-    CHECK(plr_engine_new(exe, none, event, &eng, &err) == 0);
+    CHECK(plr_engine_new(exe, none, &eng, &err) == 0);
     mail = plr_engine_mail(eng);
+    for (auto &r : mail->runs)
+      r.event = eventfd(0, EFD_CLOEXEC);
   }
   ~Engine() {
+    for (auto &r : mail->runs)
+      close(r.event);
     CHECK(plr_engine_free(eng, &err) == 0);
     CHECK(plr_device_detach(dev, &err) == 0);
     plr_device_free(dev);
     plr_err_clear(&err);
-    close(event);
   }
-  void send(uint32_t command, uint32_t program) {
-    put(&mail->command, command);
-    put(&mail->program, program);
-    put(&mail->asked, get(&mail->asked) + 1);
+  // begin makes a slot another run's, send puts it into the queue.
+  plr_run &begin(uint32_t slot) {
+    plr_run &r = mail->runs[slot];
+    r.number = ++numbers;
+    put(&r.failed, 0), put(&r.ended, 0);
+    return r;
+  }
+  void send(uint32_t slot, uint32_t command, uint32_t program) {
+    plr_run &r = mail->runs[slot];
+    r.command = command, r.program = program, r.epoch = epoch;
+    mail->queue[mail->asked % PLR_QUEUE] = slot;
+    put(&mail->asked, mail->asked + 1);
     wake(&mail->c_waits);
   }
-  // await waits in the way of Go; pump is what it does meanwhile, and tells whether it did something.
-  int32_t await(const std::function<bool()> &pump) {
-    while (get(&mail->ended) != get(&mail->asked)) {
-      pump();
-      put(&mail->go_waits, 1);
-      if (get(&mail->ended) == get(&mail->asked) || pump())
-        continue;
+  // await waits in one of Go's ways, and returns the code.
+  int32_t await(uint32_t slot, uint32_t way = PLR_AT_EVENT) {
+    plr_run &r = mail->runs[slot];
+    while (!get(&r.ended)) {
+      put(&r.go_waits, way);
+      if (get(&r.ended))
+        break;
       uint64_t n;
-      CHECK(read(event, &n, sizeof n) == sizeof n);
+      if (way == PLR_AT_EVENT)
+        CHECK(read(r.event, &n, sizeof n) == sizeof n);
+      else
+        syscall(SYS_futex, &r.go_waits, FUTEX_WAIT_PRIVATE, way, nullptr, nullptr, 0);
     }
-    pump();
-    int32_t code = mail->result;
-    if (code)
-      CHECK(plr_engine_error(eng, &err) == code);
-    return code;
+    if (r.result && r.result != PLR_SKIPPED) {
+      CHECK(plr_engine_error(eng, slot, &err) == r.result);
+      epoch++;
+    }
+    return r.result;
   }
   int32_t load() {
     CHECK(plr_engine_device(eng, dev, &err) == 0);
-    send(PLR_LOAD, 0);
-    return await([] { return false; });
+    begin(0);
+    send(0, PLR_LOAD, 0);
+    return await(0);
   }
-  int32_t run(uint32_t p, const std::function<bool()> &pump = [] { return false; }) {
-    put(&mail->failed, 0);
-    send(PLR_RUN, p);
-    return await(pump);
+  int32_t run(uint32_t p, uint32_t way = PLR_AT_EVENT) {
+    begin(0);
+    send(0, PLR_RUN, p);
+    return await(0, way);
   }
 };
 
-static float &element(plr_ring *r, uint64_t i) { return *reinterpret_cast<float *>(r->slots + (i & r->mask) * r->stride); }
+// Data is the memory of n transfers of 64 bytes. It is of its own, so that a sanitizer sees whoever goes beyond it.
+struct Data {
+  std::vector<float> mem;
+  explicit Data(uint64_t n) : mem(16 * n) {}
+  float &operator[](uint64_t i) { return mem[16 * i]; }
+  // lie has a run find the first n transfers.
+  void lie(Engine &e, plr_ring *ring, uint32_t slot, uint64_t n) {
+    ring->parts[slot] = plr_part{reinterpret_cast<uintptr_t>(mem.data()), n, 0, e.mail->runs[slot].number, 0, {}};
+  }
+};
 
-// rings moves n transfers through rings of some slots.
-static void rings(const char *nasty, int n, int depth, uint64_t slots) {
+// Rings are connected to the streams of an adder.
+struct Rings {
+  Engine &e;
+  plr_ring *a, *b, *y;
+  explicit Rings(Engine &e) : e(e), a(plr_ring_new(64, e.mail)), b(plr_ring_new(64, e.mail)), y(plr_ring_new(64, e.mail)) {
+    CHECK(a && b && y);
+    CHECK(plr_connect_ring(e.eng, "a", 0, a, &e.err) == 0 && plr_connect_ring(e.eng, "b", 0, b, &e.err) == 0 && plr_connect_ring(e.eng, "y", 1, y, &e.err) == 0);
+  }
+  ~Rings() {
+    CHECK(plr_connect_null(e.eng, "a", 64, &e.err) == 0 && plr_connect_null(e.eng, "b", 64, &e.err) == 0 && plr_connect_null(e.eng, "y", 0, &e.err) == 0);
+    plr_ring_free(a), plr_ring_free(b), plr_ring_free(y);
+  }
+};
+
+// rings makes runs of n transfers, of which the memory has more, one after the other.
+static void rings(const char *nasty, int n, int depth, int more) {
   setenv("FAKE_POPLAR_NASTY", nasty, 1);
   Engine e(adder(n, depth));
   CHECK(e.load() == 0);
-  plr_ring *a = plr_ring_new(slots, 64, e.mail), *b = plr_ring_new(slots, 64, e.mail), *y = plr_ring_new(slots, 64, e.mail);
-  CHECK(a && b && y && reinterpret_cast<uintptr_t>(a->slots) % 4096 == 0);
-  CHECK(plr_connect_ring(e.eng, "a", 0, a, &e.err) == 0);
-  CHECK(plr_connect_ring(e.eng, "b", 0, b, &e.err) == 0);
-  CHECK(plr_connect_ring(e.eng, "y", 1, y, &e.err) == 0);
-  for (int round = 0; round < 2; round++) {
-    uint64_t given = a->tail, taken = y->head, first = given, last = given + static_cast<uint64_t>(n);
-    CHECK(e.run(2, [&] {
-      bool did = false;
-      while (given < last && given - get(&a->head) <= a->mask && given - get(&b->head) <= b->mask) {
-        element(a, given) = static_cast<float>(given - first), element(b, given) = 0.5f;
-        given++;
-        put(&a->tail, given), put(&b->tail, given);
-        wake(&a->c_waits), wake(&b->c_waits);
-        did = true;
-      }
-      bool full = given < last;
-      put(&a->go_waits, full), put(&b->go_waits, full);
-      while (taken < get(&y->tail)) {
-        CHECK(element(y, taken) == static_cast<float>(taken - first) + 0.5f);
-        put(&y->head, ++taken);
-        wake(&y->c_waits);
-        did = true;
-      }
-      return did || (full && given - get(&a->head) <= a->mask && given - get(&b->head) <= b->mask);
-    }) == 0);
-    CHECK(taken == last && a->head == last && b->head == last && a->look == 0);
+  Rings r(e);
+  const auto count = static_cast<uint64_t>(n), all = count + static_cast<uint64_t>(more);
+  for (int round = 0; round < 4; round++) {
+    Data a(all), b(all), y(count);
+    for (uint64_t i = 0; i < all; i++)
+      a[i] = static_cast<float>(i) + 100 * static_cast<float>(round), b[i] = 0.5f;
+    e.begin(0);
+    a.lie(e, r.a, 0, all), b.lie(e, r.b, 0, all), y.lie(e, r.y, 0, count);
+    e.send(0, PLR_RUN, 2);
+    CHECK(e.await(0, round % 2 ? PLR_AT_EVENT : PLR_AT_FUTEX) == 0 && !get(&e.mail->runs[0].failed));
+    for (uint64_t i = 0; i < count; i++)
+      CHECK(y[i] == a[i] + 0.5f);
+    CHECK(r.a->parts[0].moved == count && r.b->parts[0].moved == count && r.y->parts[0].moved == count && r.a->look == 0);
   }
-  plr_engine *eng = e.eng;
-  CHECK(plr_connect_null(eng, "a", 64, &e.err) == 0 && plr_connect_null(eng, "b", 64, &e.err) == 0 && plr_connect_null(eng, "y", 0, &e.err) == 0);
-  plr_ring_free(a), plr_ring_free(b), plr_ring_free(y);
-  CHECK(e.run(1) == 0);
+  CHECK(r.a->starved == 0 && r.a->fetched + r.a->prefetched >= 4 * count);
 }
 
-// starved ends a run whose input never comes, by the flag that says it has failed.
+// starved has a program move more than a run has memory for, or other streams than it has memory for.
 static void starved() {
-  setenv("FAKE_POPLAR_NASTY", "latency=20000", 1); // who waits for the run is parked by then
-  Engine e(adder(2, 2));
+  Engine e(adder(4, 2));
+  CHECK(e.load() == 0);
+  Rings r(e);
+  plr_run &run = e.mail->runs[0];
+  CHECK(plr_connect_ring(e.eng, "none", 0, r.a, &e.err) == PLR_CONNECTION);
+  Data a(4), b(4), y(4);
+  for (int missing = 0; missing < 4; missing++) {
+    e.begin(0);
+    a.lie(e, r.a, 0, missing == 0 ? 3 : 4), b.lie(e, r.b, 0, 4), y.lie(e, r.y, 0, missing == 1 ? 2 : 4);
+    if (missing == 2)
+      r.b->parts[0].run--; // another run's
+    e.send(0, PLR_RUN, 2);
+    CHECK(e.await(0) == 0);
+    CHECK(get(&run.failed) == (missing < 3) && r.a->parts[0].over == (missing == 0) && r.y->parts[0].over == (missing == 1) && r.b->parts[0].over == 0);
+    CHECK(r.a->look == 0 && r.b->look == 0 && r.b->parts[0].moved <= (missing == 2 ? 0u : 4u));
+    CHECK(r.y->parts[0].moved == (missing == 0 ? 3u : missing == 1 ? 2u : missing == 2 ? 0u : 4u));
+  }
+  e.begin(0); // an output without memory is dropped
+  a.lie(e, r.a, 0, 4), b.lie(e, r.b, 0, 4);
+  r.y->parts[0] = plr_part{0, 0, 0, run.number, 0, {}};
+  e.send(0, PLR_RUN, 2);
+  CHECK(e.await(0) == 0 && !get(&run.failed));
+}
+
+// staged has many runs in the queue, whose memory is their own: some have more than the program reads, some end before they
+// begin, and one that fails takes those behind it along.
+static void staged(const char *nasty) {
+  setenv("FAKE_POPLAR_NASTY", nasty, 1);
+  Engine e(adder(4, 2));
   setenv("FAKE_POPLAR_NASTY", "", 1);
   CHECK(e.load() == 0);
-  plr_ring *a = plr_ring_new(4, 64, e.mail), *y = plr_ring_new(1, 64, e.mail);
-  CHECK(plr_connect_ring(e.eng, "a", 0, a, &e.err) == 0 && plr_connect_null(e.eng, "b", 64, &e.err) == 0 && plr_connect_ring(e.eng, "y", 1, y, &e.err) == 0);
-  CHECK(plr_connect_ring(e.eng, "none", 0, a, &e.err) == PLR_CONNECTION);
-  CHECK(e.run(2, [&] {
-    if (get(&a->c_waits) == 0)
-      return false;
-    put(&e.mail->failed, 1);
-    wake(&a->c_waits), wake(&y->c_waits);
-    return true;
-  }) == 0);
-  CHECK(a->starved == 1 && y->tail == 0);
-  CHECK(plr_connect_null(e.eng, "a", 64, &e.err) == 0 && plr_connect_null(e.eng, "y", 0, &e.err) == 0);
-  plr_ring_free(a), plr_ring_free(y);
+  Rings r(e);
+  std::vector<Data> a(PLR_SLOTS, Data(6)), b(PLR_SLOTS, Data(6)), y(PLR_SLOTS, Data(4));
+  auto lie = [&](uint32_t slot, float first) {
+    for (uint64_t i = 0; i < 6; i++)
+      a[slot][i] = first + static_cast<float>(i), b[slot][i] = 0.25f;
+    for (uint64_t i = 0; i < 4; i++)
+      y[slot][i] = -1;
+    e.begin(slot);
+    a[slot].lie(e, r.a, slot, 4 + slot % 3), b[slot].lie(e, r.b, slot, 4), y[slot].lie(e, r.y, slot, 4);
+  };
+  const uint32_t in = PLR_SLOTS - 1;
+  for (uint32_t k = 0; k < 200 + in; k++) {
+    const uint32_t slot = 1 + k % in;
+    if (k >= in) {
+      const bool fails = k % 7 == 0 && get(&e.mail->runs[slot].failed);
+      const int32_t code = e.await(slot, k % 2 ? PLR_AT_EVENT : PLR_AT_FUTEX);
+      CHECK(code == 0 || (code == PLR_SKIPPED && fails));
+      for (uint64_t i = 0; i < 4 && code == 0 && !fails; i++)
+        CHECK(y[slot][i] == a[slot][i] + 0.25f);
+      for (uint64_t i = 0; i < 4 && code != 0; i++)
+        CHECK(y[slot][i] == -1);
+    }
+    if (k < 200) {
+      lie(slot, static_cast<float>(10 * k));
+      e.send(slot, PLR_RUN, 2);
+      if ((k + in) % 7 == 0)
+        put(&e.mail->runs[slot].failed, 1);
+    }
+  }
+  setenv("FAKE_POPLAR_FAULT", "run:2@3=application", 1);
+  for (uint32_t slot = 1; slot <= 5; slot++)
+    lie(slot, 1), e.send(slot, PLR_RUN, 2);
+  for (uint32_t slot = 1; slot <= 5; slot++)
+    CHECK(e.await(slot) == (slot < 3 ? 0 : slot == 3 ? int32_t(PLR_APPLICATION) : int32_t(PLR_SKIPPED)));
+  setenv("FAKE_POPLAR_FAULT", "", 1);
+  CHECK(y[4][0] == -1 && y[5][0] == -1 && r.a->look == 0);
+  CHECK(e.load() == 0);
+  lie(1, 3), e.send(1, PLR_RUN, 2);
+  CHECK(e.await(1) == 0 && y[1][3] == 6.25f);
 }
 
 static void callbacks() {
@@ -182,10 +256,10 @@ static void callbacks() {
   y.fetch = [&](void *p, uint64_t) { return *static_cast<float *>(p) == static_cast<float>(got++) + 0.25f ? 0 : 1; };
   auto id = [](Host &h) { return reinterpret_cast<uint64_t>(&h); };
   CHECK(plr_connect_go(e.eng, "a", 0, id(a), 64, &e.err) == 0 && plr_connect_go(e.eng, "b", 0, id(b), 64, &e.err) == 0 && plr_connect_go(e.eng, "y", 1, id(y), 64, &e.err) == 0);
-  CHECK(e.run(2) == 0 && get(&e.mail->failed) == 0);
+  CHECK(e.run(2) == 0 && get(&e.mail->runs[0].failed) == 0);
   CHECK(got == 8 && a.completed == 8 && y.completed == 8);
   y.fetch = [](void *, uint64_t) { return 1; };
-  CHECK(e.run(2) == 0 && get(&e.mail->failed) == 1);
+  CHECK(e.run(2) == 0 && get(&e.mail->runs[0].failed) == 1);
   CHECK(a.completed == 9);
   CHECK(plr_connect_go(e.eng, "a", 0, id(a), 64, &e.err) == 0);
   setenv("FAKE_POPLAR_NASTY", "", 1);
@@ -210,10 +284,11 @@ static void failures() {
   }
   CHECK(e.load() == 0 && e.run(1) == 0);
   CHECK(e.run(4) == PLR_CONNECTION && e.run(9) == PLR_POPLAR);
-  e.send(PLR_RUN, 3);
+  e.begin(0);
+  e.send(0, PLR_RUN, 3);
   CHECK(plr_engine_free(e.eng, &e.err) == PLR_BUSY);
   std::thread stopping([&] { plr_engine_stop(e.eng); });
-  CHECK(e.await([] { return false; }) == PLR_POPLAR);
+  CHECK(e.await(0) == PLR_POPLAR);
   stopping.join();
   CHECK(e.run(1) == PLR_POPLAR && e.load() == 0 && e.run(1) == 0);
 }
@@ -244,7 +319,7 @@ static void executables() {
   CHECK(plr_exe_from_memory(other.data(), other.size(), 0, &exe, &err) == 0);
   const char pair[] = "no.such\0" "1";
   plr_engine *eng = nullptr;
-  CHECK(plr_engine_new(exe, plr_options{pair, 1}, -1, &eng, &err) == PLR_OPTION);
+  CHECK(plr_engine_new(exe, plr_options{pair, 1}, &eng, &err) == PLR_OPTION);
   plr_err_clear(&err);
 }
 
@@ -291,7 +366,7 @@ static void several() {
       CHECK(plr_connect_memory(e.eng, "w", w, sizeof w, &e.err) == 0 && plr_connect_go(e.eng, "s", 1, reinterpret_cast<uint64_t>(&s), 64, &e.err) == 0);
       CHECK(plr_connect_memory(e.eng, "w", w, 8, &e.err) == PLR_CONNECTION);
       for (int k = 0; k < 20; k++)
-        CHECK(e.run(0) == 0 && e.run(4) == 0 && get(&e.mail->failed) == 0);
+        CHECK(e.run(0) == 0 && e.run(4) == 0 && get(&e.mail->runs[0].failed) == 0);
       CHECK(plr_remote_write(e.eng, "r", 2, block, &e.err) == 0 && plr_remote_read(e.eng, "r", 2, back, &e.err) == 0 && back[0] == 7);
       CHECK(plr_remote_read(e.eng, "r", 3, back, &e.err) == PLR_POPLAR && plr_remote_read(e.eng, "q", 0, back, &e.err) == PLR_CONNECTION);
       char *names = nullptr;
@@ -307,9 +382,12 @@ int main() {
   size_t layout[PLR_LAYOUT];
   plr_layout(layout);
   CHECK(layout[0] == sizeof(plr_err) && *plr_version() && *plr_package_hash());
-  for (const char *nasty : {"", "poison,refuse,seed=5", "extra,discard,seed=9", "latency=20"})
-    for (uint64_t slots : {1, 2, 8, 64})
-      rings(nasty, 40, slots == 1 ? 1 : 4, slots);
+  for (const char *nasty : {"", "poison,refuse,seed=5", "extra,discard,seed=9", "delay", "latency=20"}) {
+    for (int depth : {1, 4})
+      for (int more : {0, 3})
+        rings(nasty, 40, depth, more);
+    staged(nasty);
+  }
   setenv("FAKE_POPLAR_NASTY", "", 1);
   starved();
   callbacks();

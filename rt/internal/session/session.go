@@ -483,7 +483,7 @@ func (s *Session) runEach(ctx context.Context, programs []int) (err error) {
 			}
 		}
 		if s.Staged.On {
-			err := s.Staged.Engine.RunStaged(ctx, p, s.Staged.Slot, s.Staged.Out)
+			err := s.Staged.Engine.RunStaged(ctx, p, s.Staged.Slot)
 			if !errors.Is(err, ipu.ErrNotStaged) {
 				return err
 			}
@@ -496,13 +496,12 @@ func (s *Session) runEach(ctx context.Context, programs []int) (err error) {
 	return nil
 }
 
-// Staged says that the only main program runs with data that was moved to the device
+// Staged says that the only main program runs with memory that was given to the device
 // before, in a slot of it.
 type Staged struct {
 	Engine ipu.Stager
 	On     bool // for the request under way; false after it if the slot's inputs were gone
 	Slot   int
-	Out    []ipu.Staged
 }
 
 // Stager returns the engine if requests may be in flight on it: their number, and 0 if it
