@@ -39,6 +39,9 @@ func (ir *Ir) export(ctx context.Context, session bool) (*export.Model, error) {
 	if err := errors.Join(ir.remote...); err != nil {
 		return nil, err
 	}
+	if err := errors.Join(ir.sessionsOnly...); err != nil && !session {
+		return nil, err
+	}
 	outputs := ir.returned(session)
 	if len(outputs) == 0 {
 		return nil, errors.New("the Ir returns nothing: add an output with popxl.NewOutput")

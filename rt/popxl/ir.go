@@ -31,20 +31,23 @@ type Ir struct {
 	calls      [3][]graph.GraphID // graphs that a run calls, by stage; nodes go to the last of the current stage
 	stage      stage
 	iterations int64
-	copies     int             // replicas; 0 is 1
-	micro      int64           // over how many micro-batches gradients are added up; 0 is 1
-	exchanges  []exchange      // of replicas, in sessions
-	cleared    []graph.GraphID // clear what micro-batches add to, before the first of them
+	copies     int              // replicas; 0 is 1
+	micro      int64            // over how many micro-batches gradients are added up; 0 is 1
+	exchanges  []exchange       // of replicas, in sessions
+	stands     map[string]stand // for collectives, by name of node
+	collects   bool             // there are collectives, also of one replica
+	cleared    []graph.GraphID  // clear what micro-batches add to, before the first of them
 
 	main   *frame                    // of the graphs that a run calls
 	nest   []*frame                  // of those that are being made within them, innermost last
 	owners map[graph.TensorID]*frame // of tensors of such graphs
 
-	loaded  []loaded   // by input
-	written []declared // by output
-	remote  []error    // a mistake for each remote variable
-	prints  []printed
-	unequal bool // inputs may be loaded differently often
+	loaded       []loaded   // by input
+	written      []declared // by output
+	remote       []error    // a mistake for each remote variable
+	sessionsOnly []error    // a mistake for each collective, if the Ir is exported
+	prints       []printed
+	unequal      bool // inputs may be loaded differently often
 
 	names  map[string]bool // of streams and variables
 	scopes []string
@@ -100,7 +103,7 @@ func (ir *Ir) SetIterations(n int64) {
 
 // New returns an empty Ir; name is for people.
 func New(name string) *Ir {
-	ir := &Ir{name: name, b: graph.NewBuilder(name), names: map[string]bool{}, owners: map[graph.TensorID]*frame{}, main: newFrame(-1, nil), iterations: 1}
+	ir := &Ir{name: name, b: graph.NewBuilder(name), names: map[string]bool{}, stands: map[string]stand{}, owners: map[graph.TensorID]*frame{}, main: newFrame(-1, nil), iterations: 1}
 	ir.b.SetProducer("popxl")
 	ir.begin()
 	return ir

@@ -36,7 +36,7 @@ func newMeeting(exchanges []exchange, n int, turns bool) *meeting {
 	}
 	for i := range exchanges {
 		p := &point{how: exchanges[i].how}
-		p.made = make([]byte, p.how.t.Bytes())
+		p.made = make([]byte, p.how.made(n))
 		for range n {
 			p.given = append(p.given, make([]byte, p.how.t.Bytes()))
 			p.ready = append(p.ready, make(chan struct{}, 1))
@@ -144,7 +144,7 @@ func (t *taker) Fetch(ctx context.Context, buf []byte) error {
 			return err
 		}
 	}
-	copy(buf, p.made)
+	copy(buf, p.how.of(p.made, t.replica, len(buf)))
 	return nil
 }
 

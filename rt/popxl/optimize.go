@@ -97,7 +97,7 @@ func Minimize[T Float](loss Tensor[T], how Training, variables ...Trainable) Tra
 	ir.cleared = append(ir.cleared, done.Begin...)
 	ir.calls[ir.stage] = append(ir.calls[ir.stage], done.Start, info.Graph)
 	ir.stage, ir.micro = update, micro
-	ir.added(call, done.Sums, done.Update)
+	ir.added(done.Sums, done.Update)
 	ir.calls[update] = append(ir.calls[update], done.Update)
 	ir.begin()
 	ir.keep(call, how.Optimizer, weights, done.States, done.Inputs)
@@ -112,7 +112,7 @@ func Minimize[T Float](loss Tensor[T], how Training, variables ...Trainable) Tra
 }
 
 // Optimize adds a step of an optimizer by gradients that were computed before, with [Autodiff] for instance. Its scaling of the loss has to be the constant 1, since nobody but
-// the caller knows whether the gradients are scaled; [Minimize] does more.
+// the caller knows whether the gradients are scaled; [Minimize] does more. Of several replicas each makes the step of its own gradients: give it those that ops.AllReduce has made of all.
 func Optimize(o optim.Optimizer, updates ...Update) {
 	const call = "popxl.Optimize"
 	var gradients, operands []Operand
@@ -136,12 +136,8 @@ func Optimize(o optim.Optimizer, updates ...Update) {
 	if !ok || ids == nil {
 		return
 	}
-	if err := checkUpdates(ir, o, weights, ids); err != nil || ir.accumulation() > 1 || ir.replicas() > 1 {
-		switch {
-		case err != nil:
-		case ir.replicas() > 1:
-			err = fmt.Errorf("each of %d replicas would learn something else, since nothing adds these gradients up: take Minimize", ir.replicas())
-		default:
+	if err := checkUpdates(ir, o, weights, ids); err != nil || ir.accumulation() > 1 {
+		if err == nil {
 			err = fmt.Errorf("another step of the Ir adds gradients up over %d micro-batches, which these are not: take Minimize", ir.accumulation())
 		}
 		ir.fail(call, err)

@@ -14,7 +14,7 @@ const mostReplicas = 1 << 10
 
 // SetReplicas makes a [Session] compute the model in n replicas, PopXL's replication_factor: copies in this process, each on a device of its own with variables of its own. Those of [IPUModel] run one after the other. Inputs and
 // outputs are [tensors of a run, n, …shape], so that each replica has data of its own; random numbers are those of its seeds, so feed each another seed. Only
-// [IPUModel] and [Hardware] have replicas. n is 1 without this call, and at most 1024. It is called before [Minimize], whose step is by the gradients of all replicas. What [Ir.Export] makes is one replica, or of an Ir
+// [IPUModel] and [Hardware] have replicas. n is 1 without this call, and at most 1024. It is called before [Minimize], whose step is by the gradients of all replicas, and before collectives ([Collect]). What [Ir.Export] makes is one replica, or of an Ir
 // that learns a model which computes the micro-batches of all replicas one after the other, and so makes the same steps.
 func (ir *Ir) SetReplicas(n int) {
 	const call = "popxl.Ir.SetReplicas"
@@ -22,8 +22,8 @@ func (ir *Ir) SetReplicas(n int) {
 	case !ir.usable():
 	case ir.taken:
 		ir.fail(call, ErrTaken)
-	case len(ir.optimizers) > 0:
-		ir.fail(call, errors.New("the Ir has an optimizer already, whose step depends on the number of replicas: call it before"))
+	case len(ir.optimizers) > 0 || ir.collects:
+		ir.fail(call, errors.New("the Ir has an optimizer or a collective already, which depends on the number of replicas: call it before"))
 	case n < 1 || n > mostReplicas:
 		ir.fail(call, fmt.Errorf("%d replicas, want 1 to %d", n, mostReplicas))
 	default:
