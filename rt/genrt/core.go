@@ -158,13 +158,15 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 			Refused: func(err error) error { return s.Errorf("submit", s.Refused(err)) }}
 		c.queue.Lanes = append(c.queue.Lanes, s.Lane)
 		c.replicas = append(c.replicas, r)
-		if names := s.State(nil); o.Replicas > 1 && len(names) > 0 {
-			do := ""
+		if names := s.State(nil); o.Replicas > 1 && (spec.Trains || len(names) > 0) {
+			changes, do := "its steps change the weights", "" // of an engine that does not tell its state
+			if len(names) > 0 {
+				changes = fmt.Sprintf("its programs change what the load programs set from anchors %q", names)
+			}
 			if spec.Trains {
 				do = "; open one, or compile the model with --replicas, whose gradients are added up"
 			}
-			return s.Errorf("open", fmt.Errorf("WithReplicas: %w: its programs change what the load programs set from anchors %q, so %d replicas would drift apart%s",
-				rt.ErrStateful, names, o.Replicas, do))
+			return s.Errorf("open", fmt.Errorf("WithReplicas: %w: %s, so %d replicas would drift apart%s", rt.ErrStateful, changes, o.Replicas, do))
 		}
 		if err := r.prepare(ctx, spec, found, bindings()); err != nil {
 			return err
