@@ -43,6 +43,7 @@ type Engine struct {
 	numbers  atomic.Uint32       // of runs
 	current  atomic.Pointer[run] // that calls streams of Go
 	spare    run                 // of runs that call none
+	calling  *run                // of the next that calls some; nil if none has, or if streams may still have the last one's context
 
 	mu      sync.Mutex // guards what follows
 	state   int

@@ -59,7 +59,7 @@ func (s *ringed) lie(r *run, mem []byte, n int) {
 	p.mem, p.n, p.moved, p.run, p.over = 0, C.uint64_t(n), 0, C.uint32_t(r.number), 0
 	if mem != nil {
 		at := unsafe.SliceData(mem)
-		r.pin.Pin(at) // does nothing to what is not Go's
+		r.pin(at)
 		p.mem = C.uintptr_t(uintptr(unsafe.Pointer(at)))
 	}
 }

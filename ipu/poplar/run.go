@@ -22,9 +22,12 @@ import (
 // which it has to be loaded again. Tests change it.
 var patience = 2 * time.Second
 
-// soon is how long a command is under way before its context is listened to: contexts make the channel for that when they
-// are asked, which a short request need not pay for.
-const soon = time.Millisecond
+// How long a command is under way before its context is looked at for the first time, and how often it is later on. A
+// context makes the channel that tells of its end when it is asked for that, which no request need pay for.
+const (
+	soonest = time.Millisecond
+	latest  = 8 * time.Millisecond
+)
 
 // run is one command, from when it is laid out in its slot until its end was seen.
 type run struct {
@@ -34,17 +37,18 @@ type run struct {
 	doing  string // for messages of Poplar
 	slot   int
 	seat   *seat
-	number uint32         // another one for each
-	epoch  uint32         // of the engine
-	staged bool           // it was begun by Stage
-	pin    runtime.Pinner // the memory that the engine may touch
+	number uint32           // another one for each
+	epoch  uint32           // of the engine
+	staged bool             // it was begun by Stage
+	pins   []runtime.Pinner // of the memory that the engine may touch
+	pinned int              // pointers that are pinned
 
 	cause   error                 // why it has to end; nil if it has not
 	forced  bool                  // Engine::stop was called
 	stopped atomic.Bool           // Stop was called
 	overdue atomic.Uint32         // the number of the run that had its time to end
 	err     atomic.Pointer[error] // the first of a stream
-	cancel  context.CancelCauseFunc
+	host    *hostContext          // of streams that are called; nil if none is
 
 	// Guarded by the engine's mu.
 	out    bool  // it is under way, or its end was not looked at
@@ -58,7 +62,7 @@ type run struct {
 func (r *run) begin(e *Engine, slot int, ctx context.Context, p *program, doing string) {
 	r.e, r.slot, r.seat, r.ctx, r.p, r.doing = e, slot, &e.seats[slot], ctx, p, doing
 	r.number = e.numbers.Add(1)
-	r.staged, r.cause, r.forced, r.cancel = slot > 0, nil, false, nil
+	r.staged, r.cause, r.forced = slot > 0, nil, false
 	r.stopped.Store(false)
 	r.err.Store(nil)
 	c := r.seat.c
@@ -79,6 +83,26 @@ func (r *run) send(command uint32) {
 		r.e.direct = r
 	}
 	r.e.mail.send(r.slot)
+}
+
+// perPinner is how many pointers a runtime.Pinner has room for without allocating.
+const perPinner = 5
+
+// pin keeps memory of Go where it is until unpin; to what is not Go's it does nothing.
+func (r *run) pin(at *byte) {
+	k := r.pinned / perPinner
+	if k == len(r.pins) {
+		r.pins = append(r.pins, runtime.Pinner{})
+	}
+	r.pins[k].Pin(at)
+	r.pinned++
+}
+
+func (r *run) unpin() {
+	for k := range (r.pinned + perPinner - 1) / perPinner {
+		r.pins[k].Unpin()
+	}
+	r.pinned = 0
 }
 
 // Run runs a program on the engine's thread, and waits for it.
@@ -163,15 +187,16 @@ func (e *Engine) connected(p *program) error {
 // execute runs a program that can run.
 func (e *Engine) execute(ctx context.Context, p *program) error {
 	r := &e.spare
-	calls := slices.ContainsFunc(p.moves, func(i int) bool { _, is := e.streams[i].end.(*called); return is })
-	if calls {
-		r = &run{} // its streams may have it for longer than it lasts
-	}
-	r.begin(e, 0, ctx, p, "")
-	if calls {
-		r.ctx, r.cancel = context.WithCancelCause(ctx)
+	if slices.ContainsFunc(p.moves, func(i int) bool { _, is := e.streams[i].end.(*called); return is }) {
+		if e.calling == nil {
+			e.calling = &run{host: &hostContext{}}
+		}
+		r = e.calling
+		r.host.begin(ctx)
+		ctx = r.host
 		e.current.Store(r)
 	}
+	r.begin(e, 0, ctx, p, "")
 	for _, i := range p.moves {
 		e.streams[i].end.begin(r)
 	}
@@ -220,8 +245,8 @@ func (r *run) end(cause error) {
 		return
 	}
 	r.cause = cause
-	if r.cancel != nil {
-		r.cancel(cause)
+	if r.host != nil {
+		r.host.end(cause)
 	}
 	atomic.StoreUint32(r.seat.failed, 1)
 }
@@ -229,10 +254,11 @@ func (r *run) end(cause error) {
 // wait waits until the command has ended, and does what has to be done for that.
 func (r *run) wait() {
 	s := r.seat
-	if s.ready() || r.e.rests && r.cancel == nil && s.rest() {
+	if s.ready() || r.e.rests && r.host == nil && s.rest() {
 		return
 	}
-	s.soon.Reset(soon)
+	look := soonest
+	s.soon.Reset(look)
 	defer s.soon.Stop()
 	var late *time.Timer
 	for listens := false; ; {
@@ -256,10 +282,9 @@ func (r *run) wait() {
 			C.plr_engine_stop(r.e.c)
 		default:
 			s.park()
-			if !listens && r.ctx.Done() != nil {
-				defer context.AfterFunc(r.ctx, s.kick)()
-			}
 			listens = true
+			look = min(2*look, latest)
+			s.soon.Reset(look)
 		}
 	}
 }
@@ -326,9 +351,12 @@ var (
 func (r *run) over() (err error) {
 	e := r.e
 	defer func() { // whatever a host does
-		if r.cancel != nil {
-			r.cancel(nil)
+		if r.host != nil {
+			r.host.end(context.Canceled)
 			e.current.Store(nil)
+			if r.forced || r.host.lent() { // somebody may have it for longer than it lasts
+				e.calling = nil
+			}
 		}
 		e.device.end()
 		e.mu.Lock()
@@ -350,8 +378,8 @@ func (r *run) over() (err error) {
 	if errors.Is(err, errSkipped) {
 		return err
 	}
-	if r.cancel != nil {
-		r.cancel(nil)
+	if r.host != nil {
+		r.host.end(context.Canceled)
 	}
 	for _, i := range r.p.moves {
 		s := &e.streams[i]
@@ -368,7 +396,7 @@ func (e *Engine) settle(r *run) error {
 		return r.result
 	}
 	r.out = false
-	r.pin.Unpin()
+	r.unpin()
 	r.result = r.outcome()
 	if code := r.seat.c.result; code != 0 && code != C.PLR_SKIPPED && r.epoch == e.epoch {
 		e.epoch++ // runs that are begun from now on are not skipped because of it
