@@ -49,12 +49,10 @@ func wake(flag *uint32) {
 	_, _, _ = syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(flag)), futexWake, 1, 0, 0, 0)
 }
 
-// brief is how long a goroutine waits for a command in a system call that the scheduler does not know of, before it is
-// parked: a short request then costs no switch of goroutines. It bounds how long its thread keeps others from running.
-const brief = 100 * time.Microsecond
-
-// rarely is how many commands are not waited for in that way, after one that took longer.
-const rarely = 15
+// brief is how long a goroutine waits for a command in a system call, before it is parked: a short request then costs no
+// switch of goroutines. Others get its processor meanwhile where Go sees that they need it. A shorter time would cost more:
+// where the kernel has to set its clock to it, each wait takes several microseconds longer.
+const brief = time.Millisecond
 
 // seat is a slot as Go sees it: the command, and who waits for its end, one goroutine at a time.
 type seat struct {
@@ -63,7 +61,6 @@ type seat struct {
 	event                  *os.File    // a counter that C writes to when somebody waits for it
 	count                  [8]byte     // what is read of it
 	soon                   *time.Timer // stopped but for when somebody waits
-	skip                   int         // commands that are waited for by the counter at once
 }
 
 // open makes what a seat needs before its first command.
@@ -105,19 +102,12 @@ func (s *seat) kick() {
 
 // rest waits for the end of the command for a short time, and reports whether it has come.
 func (s *seat) rest() bool {
-	if s.skip > 0 {
-		s.skip--
-		return false
-	}
 	atomic.StoreUint32(s.goWaits, C.PLR_AT_FUTEX)
 	if s.ready() {
 		return true
 	}
-	limit := syscall.NsecToTimespec(int64(brief))
-	_, _, errno := syscall.RawSyscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(s.goWaits)), futexWait, C.PLR_AT_FUTEX, uintptr(unsafe.Pointer(&limit)), 0, 0)
-	if errno == syscall.ETIMEDOUT {
-		s.skip = rarely
-	}
+	limit := syscall.NsecToTimespec(brief.Nanoseconds())
+	_, _, _ = syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(s.goWaits)), futexWait, C.PLR_AT_FUTEX, uintptr(unsafe.Pointer(&limit)), 0, 0)
 	return s.ready()
 }
 
