@@ -25,7 +25,7 @@ func writeBlockedDepthwise(a *asm) {
 }
 
 type blockedDepthwise struct {
-	*asm
+	asm          *asm
 	args         reg.Register
 	size, stride int
 
@@ -39,18 +39,18 @@ type blockedDepthwise struct {
 
 func (d *blockedDepthwise) write() {
 	taps := d.size * d.size
-	d.w, d.y, d.zeros, d.column = d.GP64(), d.GP64(), d.GP64(), d.GP64()
-	d.MOVQ(d.field(d.args, "w"), d.w)
-	d.MOVQ(d.field(d.args, "y"), d.y)
-	d.MOVQ(d.field(d.args, "zeros"), d.zeros)
-	inRegisters := taps <= 9 || d.wide()
+	d.w, d.y, d.zeros, d.column = d.asm.GP64(), d.asm.GP64(), d.asm.GP64(), d.asm.GP64()
+	d.asm.MOVQ(d.asm.field(d.args, "w"), d.w)
+	d.asm.MOVQ(d.asm.field(d.args, "y"), d.y)
+	d.asm.MOVQ(d.asm.field(d.args, "zeros"), d.zeros)
+	inRegisters := taps <= 9 || d.asm.wide()
 	if inRegisters {
 		for i := range taps {
-			d.weights = append(d.weights, d.load(at(d.w, i*d.bytes())))
+			d.weights = append(d.weights, d.asm.load(at(d.w, i*d.asm.bytes())))
 		}
 	}
 	together := 1
-	if d.wide() {
+	if d.asm.wide() {
 		together = 2
 		if taps <= 9 {
 			together = 4
@@ -58,120 +58,120 @@ func (d *blockedDepthwise) write() {
 	}
 	d.rows = make([]reg.Register, d.size)
 	for i := range d.rows {
-		d.rows[i] = d.GP64()
+		d.rows[i] = d.asm.GP64()
 	}
-	line := d.newLabel("line")
-	d.Label(line)
-	row, next := d.GP64(), d.GP64()
-	d.MOVQ(d.field(d.args, "row"), row)
-	d.MOVQ(row, next)
-	d.IMULQ(d.field(d.args, "xRow"), next)
-	d.ADDQ(d.field(d.args, "x"), next)
+	line := d.asm.newLabel("line")
+	d.asm.Label(line)
+	row, next := d.asm.GP64(), d.asm.GP64()
+	d.asm.MOVQ(d.asm.field(d.args, "row"), row)
+	d.asm.MOVQ(row, next)
+	d.asm.IMULQ(d.asm.field(d.args, "xRow"), next)
+	d.asm.ADDQ(d.asm.field(d.args, "x"), next)
 	for i, p := range d.rows {
 		// Rows above the input are large when taken for unsigned.
-		d.MOVQ(next, p)
-		d.CMPQ(row, d.field(d.args, "height"))
-		d.CMOVQCC(d.zeros, p)
+		d.asm.MOVQ(next, p)
+		d.asm.CMPQ(row, d.asm.field(d.args, "height"))
+		d.asm.CMOVQCC(d.zeros, p)
 		if i < len(d.rows)-1 {
-			d.INCQ(row)
-			d.ADDQ(d.field(d.args, "xRow"), next)
+			d.asm.INCQ(row)
+			d.asm.ADDQ(d.asm.field(d.args, "xRow"), next)
 		}
 	}
-	d.ADDQ(operand.U8(d.stride), d.field(d.args, "row"))
-	d.MOVQ(d.field(d.args, "column"), d.column)
-	d.border(d.offset("before"))
+	d.asm.ADDQ(operand.U8(d.stride), d.asm.field(d.args, "row"))
+	d.asm.MOVQ(d.asm.field(d.args, "column"), d.column)
+	d.border(d.asm.offset("before"))
 
 	// Where the whole window lies inside.
-	left := d.GP64()
-	d.MOVQ(d.field(d.args, "inside"), left)
-	run, rest, single, done := d.newLabel("run"), d.newLabel("rest"), d.newLabel("single"), d.newLabel("done")
+	left := d.asm.GP64()
+	d.asm.MOVQ(d.asm.field(d.args, "inside"), left)
+	run, rest, single, done := d.asm.newLabel("run"), d.asm.newLabel("rest"), d.asm.newLabel("single"), d.asm.newLabel("done")
 	shift := operand.U8(6)
-	if !d.wide() {
+	if !d.asm.wide() {
 		shift = 5
 	}
-	d.SHLQ(shift, d.column) // bytes from here on
+	d.asm.SHLQ(shift, d.column) // bytes from here on
 	inside := d.product(func(px, ky, kx int) operand.Mem {
-		return indexed(d.rows[ky], d.column, 1, (px*d.stride+kx)*d.bytes())
+		return indexed(d.rows[ky], d.column, 1, (px*d.stride+kx)*d.asm.bytes())
 	})
 	if together > 1 {
-		d.SUBQ(operand.U8(together), left)
-		d.JL(operand.LabelRef(rest))
-		d.Label(run)
+		d.asm.SUBQ(operand.U8(together), left)
+		d.asm.JL(operand.LabelRef(rest))
+		d.asm.Label(run)
 		d.pixels(together, inside)
-		d.ADDQ(operand.U32(together*d.stride*d.bytes()), d.column)
-		d.SUBQ(operand.U8(together), left)
-		d.JGE(operand.LabelRef(run))
-		d.Label(rest)
-		d.ADDQ(operand.U8(together), left)
+		d.asm.ADDQ(operand.U32(together*d.stride*d.asm.bytes()), d.column)
+		d.asm.SUBQ(operand.U8(together), left)
+		d.asm.JGE(operand.LabelRef(run))
+		d.asm.Label(rest)
+		d.asm.ADDQ(operand.U8(together), left)
 	} else {
-		d.TESTQ(left, left)
+		d.asm.TESTQ(left, left)
 	}
-	d.JZ(operand.LabelRef(done))
-	d.Label(single)
+	d.asm.JZ(operand.LabelRef(done))
+	d.asm.Label(single)
 	d.pixels(1, inside)
-	d.ADDQ(operand.U32(d.stride*d.bytes()), d.column)
-	d.DECQ(left)
-	d.JNZ(operand.LabelRef(single))
-	d.Label(done)
-	d.SARQ(shift, d.column)
-	d.border(d.offset("after"))
-	d.DECQ(d.field(d.args, "rows"))
-	d.JNZ(operand.LabelRef(line))
-	d.ret()
+	d.asm.ADDQ(operand.U32(d.stride*d.asm.bytes()), d.column)
+	d.asm.DECQ(left)
+	d.asm.JNZ(operand.LabelRef(single))
+	d.asm.Label(done)
+	d.asm.SARQ(shift, d.column)
+	d.border(d.asm.offset("after"))
+	d.asm.DECQ(d.asm.field(d.args, "rows"))
+	d.asm.JNZ(operand.LabelRef(line))
+	d.asm.ret()
 }
 
 // border computes as many pixels as a field says, of whose windows columns may
 // lie outside.
 func (d *blockedDepthwise) border(count int) {
-	left := d.GP64()
-	d.MOVQ(at(d.args, count), left)
-	loop, done := d.newLabel("border"), d.newLabel("inside")
-	d.TESTQ(left, left)
-	d.JZ(operand.LabelRef(done))
-	d.Label(loop)
-	if d.wide() {
+	left := d.asm.GP64()
+	d.asm.MOVQ(at(d.args, count), left)
+	loop, done := d.asm.newLabel("border"), d.asm.newLabel("inside")
+	d.asm.TESTQ(left, left)
+	d.asm.JZ(operand.LabelRef(done))
+	d.asm.Label(loop)
+	if d.asm.wide() {
 		d.masked()
 	} else {
 		d.reached()
 	}
-	d.ADDQ(operand.U8(d.stride), d.column)
-	d.DECQ(left)
-	d.JNZ(operand.LabelRef(loop))
-	d.Label(done)
+	d.asm.ADDQ(operand.U8(d.stride), d.column)
+	d.asm.DECQ(left)
+	d.asm.JNZ(operand.LabelRef(loop))
+	d.asm.Label(done)
 }
 
 // masked computes a pixel and reads columns outside as zeros.
 func (d *blockedDepthwise) masked() {
-	first := d.GP64()
-	d.MOVQ(d.column, first)
-	d.SHLQ(operand.U8(6), first)
+	first := d.asm.GP64()
+	d.asm.MOVQ(d.column, first)
+	d.asm.SHLQ(operand.U8(6), first)
 	columns := make([]reg.Register, d.size)
 	for kx := range columns {
-		column, k := d.GP64(), d.K()
-		d.LEAQ(at(d.column, kx), column)
+		column, k := d.asm.GP64(), d.asm.K()
+		d.asm.LEAQ(at(d.column, kx), column)
 		// All ones if it is below when taken for unsigned.
-		d.CMPQ(column, d.field(d.args, "width"))
-		d.SBBL(column.(reg.GP).As32(), column.(reg.GP).As32())
-		d.KMOVW(column.(reg.GP).As32(), k)
+		d.asm.CMPQ(column, d.asm.field(d.args, "width"))
+		d.asm.SBBL(column.(reg.GP).As32(), column.(reg.GP).As32())
+		d.asm.KMOVW(column.(reg.GP).As32(), k)
 		columns[kx] = k
 	}
 	d.pixels(1, func(_, tap int, to vec) {
 		ky, kx := tap/d.size, tap%d.size
-		d.VMOVUPS_Z(indexed(d.rows[ky], first, 1, kx*d.bytes()), columns[kx], to)
-		d.VMULPS(d.weights[tap], to, to)
+		d.asm.VMOVUPS_Z(indexed(d.rows[ky], first, 1, kx*d.asm.bytes()), columns[kx], to)
+		d.asm.VMULPS(d.weights[tap], to, to)
 	})
 }
 
 // reached computes a pixel and reads the row of zeros where columns are outside.
 func (d *blockedDepthwise) reached() {
 	d.pixels(1, d.product(func(_, ky, kx int) operand.Mem {
-		column, p := d.GP64(), d.GP64()
-		d.LEAQ(at(d.column, kx), column)
-		d.MOVQ(column, p)
-		d.SHLQ(operand.U8(5), p)
-		d.ADDQ(d.rows[ky], p)
-		d.CMPQ(column, d.field(d.args, "width"))
-		d.CMOVQCC(d.zeros, p)
+		column, p := d.asm.GP64(), d.asm.GP64()
+		d.asm.LEAQ(at(d.column, kx), column)
+		d.asm.MOVQ(column, p)
+		d.asm.SHLQ(operand.U8(5), p)
+		d.asm.ADDQ(d.rows[ky], p)
+		d.asm.CMPQ(column, d.asm.field(d.args, "width"))
+		d.asm.CMOVQCC(d.zeros, p)
 		return at(p, 0)
 	}))
 }
@@ -181,48 +181,48 @@ func (d *blockedDepthwise) product(place func(px, ky, kx int) operand.Mem) func(
 	return func(px, tap int, to vec) {
 		m := place(px, tap/d.size, tap%d.size)
 		if d.weights != nil {
-			d.VMULPS(m, d.weights[tap], to)
+			d.asm.VMULPS(m, d.weights[tap], to)
 			return
 		}
-		d.VMOVUPS(m, to)
-		d.VMULPS(at(d.w, tap*d.bytes()), to, to)
+		d.asm.VMOVUPS(m, to)
+		d.asm.VMULPS(at(d.w, tap*d.asm.bytes()), to, to)
 	}
 }
 
 // pixels computes n neighbours from the products of all weights.
 func (d *blockedDepthwise) pixels(n int, product func(px, tap int, to vec)) {
-	sum, few := d.vecs(n), d.vecs(n)
+	sum, few := d.asm.vecs(n), d.asm.vecs(n)
 	taps := d.size * d.size
 	for tap := range taps {
 		for px := range n {
-			p := d.vec()
+			p := d.asm.vec()
 			switch {
 			case tap == taps-1: // the only one beyond whole fours
 				product(px, tap, p)
-				d.VADDPS(p, sum[px], sum[px])
+				d.asm.VADDPS(p, sum[px], sum[px])
 			case tap%4 == 0:
 				product(px, tap, few[px])
 			case tap == 3:
 				product(px, tap, p)
-				d.VADDPS(p, few[px], sum[px])
+				d.asm.VADDPS(p, few[px], sum[px])
 			default:
 				product(px, tap, p)
-				d.VADDPS(p, few[px], few[px])
+				d.asm.VADDPS(p, few[px], few[px])
 				if tap%4 == 3 {
-					d.VADDPS(few[px], sum[px], sum[px])
+					d.asm.VADDPS(few[px], sum[px], sum[px])
 				}
 			}
 		}
 	}
-	bias := d.GP64()
-	d.MOVQ(d.field(d.args, "bias"), bias)
+	bias := d.asm.GP64()
+	d.asm.MOVQ(d.asm.field(d.args, "bias"), bias)
 	for _, x := range sum {
-		d.VADDPS(at(bias, 0), x, x)
+		d.asm.VADDPS(at(bias, 0), x, x)
 	}
-	d.finish(d.args, d.offset("half"), d.offset("r"), d.offset("y"), d.offset("bounded"), sum, func(i int) operand.Mem {
-		return at(d.y, i*d.bytes())
+	d.asm.finish(d.args, d.asm.offset("half"), d.asm.offset("r"), d.asm.offset("y"), d.asm.offset("bounded"), sum, func(i int) operand.Mem {
+		return at(d.y, i*d.asm.bytes())
 	})
-	d.ADDQ(operand.U32(n*d.bytes()), d.y)
+	d.asm.ADDQ(operand.U32(n*d.asm.bytes()), d.y)
 }
 
 // finish rounds vectors of a result to half precision, adds what stands in r,

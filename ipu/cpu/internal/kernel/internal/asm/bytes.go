@@ -30,7 +30,7 @@ func writeBytes(a *asm) {
 
 // bytesFinish is what makes bytes of sums.
 type bytesFinish struct {
-	*asm
+	asm               *asm
 	high, zero, least vec
 }
 
@@ -43,22 +43,22 @@ func (a *asm) bytesFinish(args reg.Register) bytesFinish {
 }
 
 // round makes numbers integers. NaN becomes the least one.
-func (f *bytesFinish) round(v vec) { f.VCVTPS2DQ(f.lower(f.high, v), v) }
+func (f *bytesFinish) round(v vec) { f.asm.VCVTPS2DQ(f.asm.lower(f.high, v), v) }
 
 // pack makes up to four vectors of rounded numbers bytes: the first four of
 // each lane are those of the first vector.
 func (f *bytesFinish) pack(v []vec) vec {
 	of := func(i int) vec { return v[min(i, len(v)-1)] }
-	f.VPACKSSDW(of(1), of(0), v[0])
-	f.VPADDSW(f.zero, v[0], v[0])
+	f.asm.VPACKSSDW(of(1), of(0), v[0])
+	f.asm.VPADDSW(f.zero, v[0], v[0])
 	other := v[0]
 	if len(v) > 2 {
-		f.VPACKSSDW(of(3), v[2], v[2])
-		f.VPADDSW(f.zero, v[2], v[2])
+		f.asm.VPACKSSDW(of(3), v[2], v[2])
+		f.asm.VPADDSW(f.zero, v[2], v[2])
 		other = v[2]
 	}
-	f.VPACKUSWB(other, v[0], v[0])
-	f.VPMAXUB(f.least, v[0], v[0])
+	f.asm.VPACKUSWB(other, v[0], v[0])
+	f.asm.VPMAXUB(f.least, v[0], v[0])
 	return v[0]
 }
 

@@ -42,7 +42,7 @@ func (a *asm) depthwiseVectors(size, stride int) int {
 }
 
 type depthwise struct {
-	*asm
+	asm                   *asm
 	args                  reg.Register
 	size, stride, vectors int
 
@@ -54,101 +54,101 @@ type depthwise struct {
 }
 
 func (d *depthwise) write() {
-	y, row, height, rows := d.GP64(), d.GP64(), d.GP64(), d.GP64()
-	xRow, yRow, before, zeros, line := d.GP64(), d.GP64(), d.GP64(), d.GP64(), d.GP64()
-	d.x, d.w = d.GP64(), d.GP64()
+	y, row, height, rows := d.asm.GP64(), d.asm.GP64(), d.asm.GP64(), d.asm.GP64()
+	xRow, yRow, before, zeros, line := d.asm.GP64(), d.asm.GP64(), d.asm.GP64(), d.asm.GP64(), d.asm.GP64()
+	d.x, d.w = d.asm.GP64(), d.asm.GP64()
 	for _, l := range []struct {
 		offset int
 		r      reg.Register
 	}{
-		{d.offset("w"), d.w}, {d.offset("y"), y}, {d.offset("row"), row}, {d.offset("height"), height}, {d.offset("rows"), rows},
-		{d.offset("xRow"), xRow}, {d.offset("yRow"), yRow}, {d.offset("row"), line}, {d.offset("zeros"), zeros},
+		{d.asm.offset("w"), d.w}, {d.asm.offset("y"), y}, {d.asm.offset("row"), row}, {d.asm.offset("height"), height}, {d.asm.offset("rows"), rows},
+		{d.asm.offset("xRow"), xRow}, {d.asm.offset("yRow"), yRow}, {d.asm.offset("row"), line}, {d.asm.offset("zeros"), zeros},
 	} {
-		d.MOVQ(at(d.args, l.offset), l.r)
+		d.asm.MOVQ(at(d.args, l.offset), l.r)
 	}
-	ahead := d.GP64()
-	d.MOVQ(xRow, ahead)
-	d.SHLQ(operand.U8(3), ahead)
-	d.IMULQ(xRow, line)
-	d.ADDQ(d.field(d.args, "x"), line)
-	d.ADDQ(d.field(d.args, "offset"), line)
-	d.ADDQ(d.field(d.args, "offset"), zeros)
+	ahead := d.asm.GP64()
+	d.asm.MOVQ(xRow, ahead)
+	d.asm.SHLQ(operand.U8(3), ahead)
+	d.asm.IMULQ(xRow, line)
+	d.asm.ADDQ(d.asm.field(d.args, "x"), line)
+	d.asm.ADDQ(d.asm.field(d.args, "offset"), line)
+	d.asm.ADDQ(d.asm.field(d.args, "offset"), zeros)
 
-	if d.wide() && d.stride == 2 {
-		d.even, d.odd = d.load(d.ramp(0)), d.load(d.ramp(1))
+	if d.asm.wide() && d.stride == 2 {
+		d.even, d.odd = d.asm.load(d.asm.ramp(0)), d.asm.load(d.asm.ramp(1))
 	}
 	turn := (d.size-1)/d.stride + 1
 	for range turn {
-		d.sum, d.few = append(d.sum, d.vecs(d.vectors)), append(d.few, d.vecs(d.vectors))
+		d.sum, d.few = append(d.sum, d.asm.vecs(d.vectors)), append(d.few, d.asm.vecs(d.vectors))
 	}
 	for q := range turn {
 		for i := range d.vectors {
-			d.zero(d.sum[q][i])
-			d.zero(d.few[q][i])
+			d.asm.zero(d.sum[q][i])
+			d.asm.zero(d.few[q][i])
 		}
 	}
 	// So many rows of the output would begin above it.
-	d.MOVQ(operand.U32(turn-1), before)
+	d.asm.MOVQ(operand.U32(turn-1), before)
 
-	loop, done := d.newLabel("loop"), d.newLabel("done")
-	d.Label(loop)
+	loop, done := d.asm.newLabel("loop"), d.asm.newLabel("done")
+	d.asm.Label(loop)
 	for phase := range turn * d.stride {
 		q, rest := phase/d.stride, phase%d.stride
 		// Rows above the input are large when taken for unsigned.
-		d.MOVQ(line, d.x)
-		d.CMPQ(row, height)
-		d.CMOVQCC(zeros, d.x)
+		d.asm.MOVQ(line, d.x)
+		d.asm.CMPQ(row, height)
+		d.asm.CMOVQCC(zeros, d.x)
 		// Eight rows on, for strips read too little of a row for the processor
 		// to see where they go.
-		for i := range d.vectors * d.stride * d.bytes() / 64 {
-			d.PREFETCHT0(indexed(line, ahead, 1, 64*i))
+		for i := range d.vectors * d.stride * d.asm.bytes() / 64 {
+			d.asm.PREFETCHT0(indexed(line, ahead, 1, 64*i))
 		}
 		d.inputRow(func(kx int, x []vec) {
 			for ky := rest; ky < d.size; ky += d.stride {
 				d.addTo((q-ky/d.stride+turn)%turn, ky*d.size+kx, x)
 			}
 		})
-		d.INCQ(row)
-		d.ADDQ(xRow, line)
+		d.asm.INCQ(row)
+		d.asm.ADDQ(xRow, line)
 		if rest == 0 {
-			early := d.newLabel("early")
-			d.SUBQ(operand.U8(1), before)
-			d.JGE(operand.LabelRef(early))
+			early := d.asm.newLabel("early")
+			d.asm.SUBQ(operand.U8(1), before)
+			d.asm.JGE(operand.LabelRef(early))
 			d.store(y, d.sum[(q+1)%turn])
-			d.ADDQ(yRow, y)
-			d.DECQ(rows)
-			d.JZ(operand.LabelRef(done))
-			d.Label(early)
+			d.asm.ADDQ(yRow, y)
+			d.asm.DECQ(rows)
+			d.asm.JZ(operand.LabelRef(done))
+			d.asm.Label(early)
 		}
 	}
-	d.JMP(operand.LabelRef(loop))
-	d.Label(done)
-	d.ret()
+	d.asm.JMP(operand.LabelRef(loop))
+	d.asm.Label(done)
+	d.asm.ret()
 }
 
 // addTo adds a weight times x to row q of the output. Products are rounded,
 // four of them added up, then those sums.
 func (d *depthwise) addTo(q, weight int, x []vec) {
-	w := d.vec()
-	d.VBROADCASTSS(at(d.w, 4*weight), w)
+	w := d.asm.vec()
+	d.asm.VBROADCASTSS(at(d.w, 4*weight), w)
 	sum, few := d.sum[q], d.few[q]
 	last := weight == d.size*d.size-1 // the only one beyond whole fours
 	for i := range x {
 		if weight%4 == 0 && !last {
-			d.VMULPS(w, x[i], few[i])
+			d.asm.VMULPS(w, x[i], few[i])
 			continue
 		}
-		p := d.vec()
-		d.VMULPS(w, x[i], p)
+		p := d.asm.vec()
+		d.asm.VMULPS(w, x[i], p)
 		switch {
 		case last:
-			d.VADDPS(p, sum[i], sum[i])
+			d.asm.VADDPS(p, sum[i], sum[i])
 		case weight == 3:
-			d.VADDPS(p, few[i], sum[i])
+			d.asm.VADDPS(p, few[i], sum[i])
 		default:
-			d.VADDPS(p, few[i], few[i])
+			d.asm.VADDPS(p, few[i], few[i])
 			if weight%4 == 3 {
-				d.VADDPS(few[i], sum[i], sum[i])
+				d.asm.VADDPS(few[i], sum[i], sum[i])
 			}
 		}
 	}
@@ -161,7 +161,7 @@ func (d *depthwise) inputRow(use func(kx int, x []vec)) {
 		for kx := range d.size {
 			x := make([]vec, d.vectors)
 			for i := range x {
-				x[i] = d.loadMasked(at(d.x, 4*kx+i*d.bytes()), kx*d.vectors+i)
+				x[i] = d.loadMasked(at(d.x, 4*kx+i*d.asm.bytes()), kx*d.vectors+i)
 			}
 			use(kx, x)
 		}
@@ -171,8 +171,8 @@ func (d *depthwise) inputRow(use func(kx int, x []vec)) {
 		even, odd := make([]vec, d.vectors), make([]vec, d.vectors)
 		for i := range even {
 			mask := (kx/2*d.vectors + i) * 2
-			lo := d.loadMasked(at(d.x, 4*kx+2*i*d.bytes()), mask)
-			hi := d.loadMasked(at(d.x, 4*kx+(2*i+1)*d.bytes()), mask+1)
+			lo := d.loadMasked(at(d.x, 4*kx+2*i*d.asm.bytes()), mask)
+			hi := d.loadMasked(at(d.x, 4*kx+(2*i+1)*d.asm.bytes()), mask+1)
 			even[i], odd[i] = d.part(lo, hi)
 		}
 		use(kx, even)
@@ -184,55 +184,55 @@ func (d *depthwise) inputRow(use func(kx int, x []vec)) {
 
 // loadMasked returns a vector of x whose elements outside the input are zero.
 func (d *depthwise) loadMasked(m operand.Mem, mask int) vec {
-	v := d.vec()
-	if d.wide() {
-		k := d.K()
-		d.KMOVW(at(d.args, d.offset("masks")+2*mask), k)
-		d.VMOVUPS_Z(m, k, v)
+	v := d.asm.vec()
+	if d.asm.wide() {
+		k := d.asm.K()
+		d.asm.KMOVW(at(d.args, d.asm.offset("masks")+2*mask), k)
+		d.asm.VMOVUPS_Z(m, k, v)
 	} else {
-		d.VMOVUPS(at(d.args, d.offset("lanes")+32*mask), v)
-		d.VMASKMOVPS(m, v, v)
+		d.asm.VMOVUPS(at(d.args, d.asm.offset("lanes")+32*mask), v)
+		d.asm.VMASKMOVPS(m, v, v)
 	}
 	return v
 }
 
 // part returns the elements of two vectors that have even, and odd, numbers.
 func (d *depthwise) part(lo, hi vec) (even, odd vec) {
-	if d.wide() {
-		even = d.fresh(lo)
-		d.VPERMT2PS(hi, d.even, even)
-		d.VPERMT2PS(hi, d.odd, lo)
+	if d.asm.wide() {
+		even = d.asm.fresh(lo)
+		d.asm.VPERMT2PS(hi, d.even, even)
+		d.asm.VPERMT2PS(hi, d.odd, lo)
 		return even, lo
 	}
-	even, odd = d.vec(), d.vec()
-	d.VSHUFPS(operand.U8(0x88), hi, lo, even)
-	d.VPERMPD(operand.U8(0xd8), even, even)
-	d.VSHUFPS(operand.U8(0xdd), hi, lo, odd)
-	d.VPERMPD(operand.U8(0xd8), odd, odd)
+	even, odd = d.asm.vec(), d.asm.vec()
+	d.asm.VSHUFPS(operand.U8(0x88), hi, lo, even)
+	d.asm.VPERMPD(operand.U8(0xd8), even, even)
+	d.asm.VSHUFPS(operand.U8(0xdd), hi, lo, odd)
+	d.asm.VPERMPD(operand.U8(0xd8), odd, odd)
 	return even, odd
 }
 
 // store writes a row of the output; only its last vector may not be whole.
 func (d *depthwise) store(y reg.Register, sum []vec) {
 	for i, v := range sum {
-		x := d.vec()
-		d.VBROADCASTSS(d.field(d.args, "bias"), x)
-		d.VADDPS(x, v, v)
+		x := d.asm.vec()
+		d.asm.VBROADCASTSS(d.asm.field(d.args, "bias"), x)
+		d.asm.VADDPS(x, v, v)
 		// Not a number stays what it is.
-		d.VBROADCASTSS(d.field(d.args, "low"), x)
-		d.VMAXPS(v, x, v)
-		d.VBROADCASTSS(d.field(d.args, "high"), x)
-		d.VMINPS(v, x, v)
-		m := at(y, i*d.bytes())
+		d.asm.VBROADCASTSS(d.asm.field(d.args, "low"), x)
+		d.asm.VMAXPS(v, x, v)
+		d.asm.VBROADCASTSS(d.asm.field(d.args, "high"), x)
+		d.asm.VMINPS(v, x, v)
+		m := at(y, i*d.asm.bytes())
 		switch {
 		case i < len(sum)-1:
-			d.VMOVUPS(v, m)
-		case d.wide():
-			k := d.K()
-			d.KMOVW(d.field(d.args, "store"), k)
-			d.VMOVUPS(v, k, m)
+			d.asm.VMOVUPS(v, m)
+		case d.asm.wide():
+			k := d.asm.K()
+			d.asm.KMOVW(d.asm.field(d.args, "store"), k)
+			d.asm.VMOVUPS(v, k, m)
 		default:
-			d.VMASKMOVPS(v, d.load(d.field(d.args, "last")), m)
+			d.asm.VMASKMOVPS(v, d.asm.load(d.asm.field(d.args, "last")), m)
 		}
 	}
 }

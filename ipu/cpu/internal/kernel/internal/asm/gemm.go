@@ -58,7 +58,7 @@ func (a *asm) gemm(name string, mode bMode) {
 
 // tile is one block of C in registers.
 type tile struct {
-	*asm
+	asm  *asm
 	args reg.Register
 	r, v int
 	mode bMode
@@ -77,36 +77,36 @@ func (t *tile) write() {
 	t.load()
 	t.prefetchC()
 	for range t.r {
-		acc := t.vecs(t.v)
+		acc := t.asm.vecs(t.v)
 		for _, x := range acc {
-			t.zero(x)
+			t.asm.zero(x)
 		}
 		t.acc = append(t.acc, acc)
 	}
 	t.rowLoop()
 	t.store()
-	t.ret()
+	t.asm.ret()
 }
 
 func (t *tile) load() {
-	row0 := t.GP64()
-	t.MOVQ(t.field(t.args, "a"), row0)
+	row0 := t.asm.GP64()
+	t.asm.MOVQ(t.asm.field(t.args, "a"), row0)
 	t.rows = []reg.Register{row0}
-	t.row, t.row3, t.aStep, t.b = t.GP64(), t.GP64(), t.GP64(), t.GP64()
-	t.MOVQ(t.field(t.args, "aRow"), t.row)
-	t.LEAQ(indexed(t.row, t.row, 2, 0), t.row3)
+	t.row, t.row3, t.aStep, t.b = t.asm.GP64(), t.asm.GP64(), t.asm.GP64(), t.asm.GP64()
+	t.asm.MOVQ(t.asm.field(t.args, "aRow"), t.row)
+	t.asm.LEAQ(indexed(t.row, t.row, 2, 0), t.row3)
 	for len(t.rows)*5 < t.r {
-		p := t.GP64()
-		t.LEAQ(indexed(t.rows[len(t.rows)-1], t.row, 4, 0), p)
-		t.ADDQ(t.row, p)
+		p := t.asm.GP64()
+		t.asm.LEAQ(indexed(t.rows[len(t.rows)-1], t.row, 4, 0), p)
+		t.asm.ADDQ(t.row, p)
 		t.rows = append(t.rows, p)
 	}
-	t.MOVQ(t.field(t.args, "aStep"), t.aStep)
-	t.MOVQ(t.field(t.args, "b"), t.b)
-	if t.wide() {
+	t.asm.MOVQ(t.asm.field(t.args, "aStep"), t.aStep)
+	t.asm.MOVQ(t.asm.field(t.args, "b"), t.b)
+	if t.asm.wide() {
 		for i := range t.v {
-			k := t.K()
-			t.KMOVW(at(t.args, t.offset("mask")+2*i), k)
+			k := t.asm.K()
+			t.asm.KMOVW(at(t.args, t.asm.offset("mask")+2*i), k)
 			t.mask = append(t.mask, k)
 		}
 	}
@@ -114,13 +114,13 @@ func (t *tile) load() {
 
 // prefetchC fetches what is written at the end.
 func (t *tile) prefetchC() {
-	c, row := t.GP64(), t.GP64()
-	t.MOVQ(t.field(t.args, "c"), c)
-	t.MOVQ(t.field(t.args, "cRow"), row)
+	c, row := t.asm.GP64(), t.asm.GP64()
+	t.asm.MOVQ(t.asm.field(t.args, "c"), c)
+	t.asm.MOVQ(t.asm.field(t.args, "cRow"), row)
 	for r := range t.r {
-		t.PREFETCHT0(at(c, 0))
-		if t.v > 1 && t.wide() {
-			t.PREFETCHT0(at(c, 64))
+		t.asm.PREFETCHT0(at(c, 0))
+		if t.v > 1 && t.asm.wide() {
+			t.asm.PREFETCHT0(at(c, 64))
 		}
 		t.next(r, c, row)
 	}
@@ -145,25 +145,25 @@ const unroll = 4
 
 // loadB reads row u of B from the current one on.
 func (t *tile) loadB(u int, step3 reg.Register) []reg.VecVirtual {
-	b := t.vecs(t.v)
+	b := t.asm.vecs(t.v)
 	for i := range b {
 		var m operand.Mem
 		switch u {
 		case 0:
-			m = at(t.b, i*t.bytes())
+			m = at(t.b, i*t.asm.bytes())
 		case 3:
-			m = indexed(t.b, step3, 1, i*t.bytes())
+			m = indexed(t.b, step3, 1, i*t.asm.bytes())
 		default:
-			m = indexed(t.b, t.bStep, uint8(u), i*t.bytes())
+			m = indexed(t.b, t.bStep, uint8(u), i*t.asm.bytes())
 		}
 		switch {
 		case t.mode == fullRows:
-			t.VMOVUPS(m, b[i])
-		case t.wide():
-			t.VMOVUPS_Z(m, t.mask[i], b[i])
+			t.asm.VMOVUPS(m, b[i])
+		case t.asm.wide():
+			t.asm.VMOVUPS_Z(m, t.mask[i], b[i])
 		default:
-			t.VMOVUPS(at(t.args, t.offset("lanes")+i*t.bytes()), b[i])
-			t.VMASKMOVPS(m, b[i], b[i])
+			t.asm.VMOVUPS(at(t.args, t.asm.offset("lanes")+i*t.asm.bytes()), b[i])
+			t.asm.VMASKMOVPS(m, b[i], b[i])
 		}
 	}
 	return b
@@ -177,14 +177,14 @@ func (t *tile) step(u int, b []reg.VecVirtual) {
 	for r := range t.r {
 		m := t.a(r)
 		m.Disp = 4 * u
-		if t.v == 1 && t.wide() {
-			t.VFMADD231PS_BCST(m, b[0], t.acc[r][0])
+		if t.v == 1 && t.asm.wide() {
+			t.asm.VFMADD231PS_BCST(m, b[0], t.acc[r][0])
 			continue
 		}
-		x := t.vec()
-		t.VBROADCASTSS(m, x)
+		x := t.asm.vec()
+		t.asm.VBROADCASTSS(m, x)
 		for i := range b {
-			t.VFMADD231PS(x, b[i], t.acc[r][i])
+			t.asm.VFMADD231PS(x, b[i], t.acc[r][i])
 		}
 	}
 }
@@ -192,114 +192,114 @@ func (t *tile) step(u int, b []reg.VecVirtual) {
 // rowLoop adds up the products. Meanwhile it fetches a line for every other
 // row of B: to ask for more at a time delays what the loop waits for.
 func (t *tile) rowLoop() {
-	k, ahead := t.GP64(), t.GP64()
-	t.bStep = t.GP64()
-	t.MOVQ(t.field(t.args, "bStep"), t.bStep)
-	t.MOVQ(t.field(t.args, "k"), k)
-	t.MOVQ(t.field(t.args, "ahead"), ahead)
-	single, end := t.newLabel("one"), t.newLabel("end")
+	k, ahead := t.asm.GP64(), t.asm.GP64()
+	t.bStep = t.asm.GP64()
+	t.asm.MOVQ(t.asm.field(t.args, "bStep"), t.bStep)
+	t.asm.MOVQ(t.asm.field(t.args, "k"), k)
+	t.asm.MOVQ(t.asm.field(t.args, "ahead"), ahead)
+	single, end := t.asm.newLabel("one"), t.asm.newLabel("end")
 	if t.mode == fullRows {
-		loop, rest := t.newLabel("loop"), t.newLabel("rest")
-		t.CMPQ(t.aStep, operand.U8(4))
-		t.JNE(operand.LabelRef(single))
-		t.SUBQ(operand.U8(unroll), k)
-		t.JL(operand.LabelRef(rest))
-		step3 := t.GP64()
-		t.LEAQ(indexed(t.bStep, t.bStep, 2, 0), step3)
-		t.Label(loop)
+		loop, rest := t.asm.newLabel("loop"), t.asm.newLabel("rest")
+		t.asm.CMPQ(t.aStep, operand.U8(4))
+		t.asm.JNE(operand.LabelRef(single))
+		t.asm.SUBQ(operand.U8(unroll), k)
+		t.asm.JL(operand.LabelRef(rest))
+		step3 := t.asm.GP64()
+		t.asm.LEAQ(indexed(t.bStep, t.bStep, 2, 0), step3)
+		t.asm.Label(loop)
 		for u := range unroll {
 			if u%2 == 0 {
-				t.PREFETCHT1(at(ahead, u/2*64))
+				t.asm.PREFETCHT1(at(ahead, u/2*64))
 			}
 			t.step(u, t.loadB(u, step3))
 		}
-		t.LEAQ(indexed(t.b, t.bStep, unroll, 0), t.b)
-		t.ADDQ(operand.U32(unroll/2*64), ahead)
+		t.asm.LEAQ(indexed(t.b, t.bStep, unroll, 0), t.b)
+		t.asm.ADDQ(operand.U32(unroll/2*64), ahead)
 		for _, p := range t.rows {
-			t.ADDQ(operand.U8(4*unroll), p)
+			t.asm.ADDQ(operand.U8(4*unroll), p)
 		}
-		t.SUBQ(operand.U8(unroll), k)
-		t.JGE(operand.LabelRef(loop))
-		t.Label(rest)
-		t.ADDQ(operand.U8(unroll), k)
-		t.JZ(operand.LabelRef(end))
+		t.asm.SUBQ(operand.U8(unroll), k)
+		t.asm.JGE(operand.LabelRef(loop))
+		t.asm.Label(rest)
+		t.asm.ADDQ(operand.U8(unroll), k)
+		t.asm.JZ(operand.LabelRef(end))
 	}
-	t.Label(single)
-	t.PREFETCHT1(at(ahead, 0))
-	t.ADDQ(operand.U8(32), ahead)
+	t.asm.Label(single)
+	t.asm.PREFETCHT1(at(ahead, 0))
+	t.asm.ADDQ(operand.U8(32), ahead)
 	t.step(0, t.loadB(0, nil))
-	t.ADDQ(t.bStep, t.b)
+	t.asm.ADDQ(t.bStep, t.b)
 	for _, p := range t.rows {
-		t.ADDQ(t.aStep, p)
+		t.asm.ADDQ(t.aStep, p)
 	}
-	t.DECQ(k)
-	t.JNZ(operand.LabelRef(single))
-	t.Label(end)
+	t.asm.DECQ(k)
+	t.asm.JNZ(operand.LabelRef(single))
+	t.asm.Label(end)
 }
 
 // store writes C = D + alpha·sums.
 func (t *tile) store() {
-	c, d, cRow, dRow := t.GP64(), t.GP64(), t.GP64(), t.GP64()
-	t.MOVQ(t.field(t.args, "c"), c)
-	t.MOVQ(t.field(t.args, "d"), d)
-	t.MOVQ(t.field(t.args, "cRow"), cRow)
-	t.MOVQ(t.field(t.args, "dRow"), dRow)
-	alpha := t.vec()
-	t.VBROADCASTSS(t.field(t.args, "alpha"), alpha)
+	c, d, cRow, dRow := t.asm.GP64(), t.asm.GP64(), t.asm.GP64(), t.asm.GP64()
+	t.asm.MOVQ(t.asm.field(t.args, "c"), c)
+	t.asm.MOVQ(t.asm.field(t.args, "d"), d)
+	t.asm.MOVQ(t.asm.field(t.args, "cRow"), cRow)
+	t.asm.MOVQ(t.asm.field(t.args, "dRow"), dRow)
+	alpha := t.asm.vec()
+	t.asm.VBROADCASTSS(t.asm.field(t.args, "alpha"), alpha)
 	var lanes []reg.VecVirtual
-	if !t.wide() && t.mode != fullRows {
-		lanes = t.vecs(t.v)
+	if !t.asm.wide() && t.mode != fullRows {
+		lanes = t.asm.vecs(t.v)
 		for i := range lanes {
-			t.VMOVUPS(at(t.args, t.offset("lanes")+i*t.bytes()), lanes[i])
+			t.asm.VMOVUPS(at(t.args, t.asm.offset("lanes")+i*t.asm.bytes()), lanes[i])
 		}
 	}
 	write := func(r, i int) {
-		m := at(c, i*t.bytes())
+		m := at(c, i*t.asm.bytes())
 		switch {
-		case t.wide():
-			t.VMOVUPS(t.acc[r][i], t.mask[i], m)
+		case t.asm.wide():
+			t.asm.VMOVUPS(t.acc[r][i], t.mask[i], m)
 		case lanes != nil:
-			t.VMASKMOVPS(t.acc[r][i], lanes[i], m)
+			t.asm.VMASKMOVPS(t.acc[r][i], lanes[i], m)
 		default:
-			t.VMOVUPS(t.acc[r][i], m)
+			t.asm.VMOVUPS(t.acc[r][i], m)
 		}
 	}
-	column, finish := t.newLabel("column"), t.newLabel("finish")
-	t.CMPB(t.field(t.args, "column"), operand.U8(0))
-	t.JNE(operand.LabelRef(column))
+	column, finish := t.asm.newLabel("column"), t.asm.newLabel("finish")
+	t.asm.CMPB(t.asm.field(t.args, "column"), operand.U8(0))
+	t.asm.JNE(operand.LabelRef(column))
 	for r := range t.r {
 		for i := range t.v {
-			m := at(d, i*t.bytes())
+			m := at(d, i*t.asm.bytes())
 			switch {
-			case t.wide():
-				x := t.vec()
-				t.VMOVUPS_Z(m, t.mask[i], x)
-				t.VFMADD213PS(x, alpha, t.acc[r][i])
+			case t.asm.wide():
+				x := t.asm.vec()
+				t.asm.VMOVUPS_Z(m, t.mask[i], x)
+				t.asm.VFMADD213PS(x, alpha, t.acc[r][i])
 			case lanes != nil:
-				x := t.vec()
-				t.VMASKMOVPS(m, lanes[i], x)
-				t.VFMADD213PS(x, alpha, t.acc[r][i])
+				x := t.asm.vec()
+				t.asm.VMASKMOVPS(m, lanes[i], x)
+				t.asm.VFMADD213PS(x, alpha, t.acc[r][i])
 			default:
-				t.VFMADD213PS(m, alpha, t.acc[r][i])
+				t.asm.VFMADD213PS(m, alpha, t.acc[r][i])
 			}
 		}
 		t.next(r, d, dRow)
 	}
-	t.JMP(operand.LabelRef(finish))
-	t.Label(column)
+	t.asm.JMP(operand.LabelRef(finish))
+	t.asm.Label(column)
 	for r := range t.r {
-		x := t.vec()
-		t.VBROADCASTSS(at(d, 0), x)
+		x := t.asm.vec()
+		t.asm.VBROADCASTSS(at(d, 0), x)
 		for i := range t.v {
-			t.VFMADD213PS(x, alpha, t.acc[r][i])
+			t.asm.VFMADD213PS(x, alpha, t.acc[r][i])
 		}
 		t.next(r, d, dRow)
 	}
-	t.Label(finish)
-	t.limit(t.args, t.acc)
+	t.asm.Label(finish)
+	t.asm.limit(t.args, t.acc)
 	// The limits have taken the masks' registers.
 	for i := range lanes {
-		t.VMOVUPS(at(t.args, t.offset("lanes")+i*t.bytes()), lanes[i])
+		t.asm.VMOVUPS(at(t.args, t.asm.offset("lanes")+i*t.asm.bytes()), lanes[i])
 	}
 	for r := range t.r {
 		for i := range t.v {
@@ -333,7 +333,7 @@ func (a *asm) limit(args reg.Register, all [][]reg.VecVirtual) {
 // next moves a pointer to the next row, unless r is the last one.
 func (t *tile) next(r int, p, row reg.Register) {
 	if r < t.r-1 {
-		t.ADDQ(row, p)
+		t.asm.ADDQ(row, p)
 	}
 }
 

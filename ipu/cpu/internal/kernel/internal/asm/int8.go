@@ -142,7 +142,7 @@ func (a *asm) int8Tile(args reg.Register, n, v int, conv bool) {
 
 // int8Loop is a loop over rows.
 type int8Loop struct {
-	*asm
+	asm                                       *asm
 	args, pa, row, row3, rows, b, tile, first reg.Register
 	conv                                      bool
 }
@@ -180,9 +180,9 @@ func (t *int8Loop) tileOf(r, v int) {
 		}
 	}
 	steps, b, offsets := a.GP64(), t.b, a.GP64()
-	a.MOVQ(t.field(t.args, "steps"), steps)
+	a.MOVQ(t.asm.field(t.args, "steps"), steps)
 	if t.conv {
-		a.MOVQ(t.field(t.args, "offsets"), offsets)
+		a.MOVQ(t.asm.field(t.args, "offsets"), offsets)
 	} else {
 		b = a.GP64()
 		a.MOVQ(t.b, b)

@@ -54,7 +54,7 @@ type int8Ending struct {
 
 // loop writes the loop over rows and ends the function.
 func (f *int8Ending) loop(compress bool) {
-	a, vectors := f.asm, int8TileRow/f.bytes()
+	a, vectors := f.asm, int8TileRow/f.asm.bytes()
 	loop := a.newLabel("loop")
 	a.Label(loop)
 	acc := make([]vec, vectors)
@@ -120,7 +120,7 @@ func (f *int8Ending) loop(compress bool) {
 
 // int8End makes results of sums.
 type int8End struct {
-	*asm
+	asm             *asm
 	kind            int8Kind
 	low, high, zero vec
 	lowest          vec
@@ -138,14 +138,14 @@ func (e *int8End) limits(args reg.Register, low, high, zero int) {
 	if e.kind == int8ToInts {
 		return
 	}
-	e.low, e.high = e.vec(), e.vec()
-	e.VBROADCASTSS(at(args, low), e.low)
-	e.VBROADCASTSS(at(args, high), e.high)
+	e.low, e.high = e.asm.vec(), e.asm.vec()
+	e.asm.VBROADCASTSS(at(args, low), e.low)
+	e.asm.VBROADCASTSS(at(args, high), e.high)
 	if e.kind == int8ToBytes {
-		e.zero = e.vec()
-		e.VPBROADCASTD(at(args, zero), e.zero)
-		if !e.wide() {
-			e.lowest = e.load(e.bits(lowBytes))
+		e.zero = e.asm.vec()
+		e.asm.VPBROADCASTD(at(args, zero), e.zero)
+		if !e.asm.wide() {
+			e.lowest = e.asm.load(e.asm.bits(lowBytes))
 		}
 	}
 }
@@ -154,33 +154,33 @@ func (e *int8End) limits(args reg.Register, low, high, zero int) {
 // are wanted, rounds them. NaN stays as it is where the result is a float, and
 // is the least number otherwise.
 func (e *int8End) value(sum vec, scale, shift operand.Op) vec {
-	e.VCVTDQ2PS(sum, sum)
-	v := e.add(e.mul(sum, scale), shift)
+	e.asm.VCVTDQ2PS(sum, sum)
+	v := e.asm.add(e.asm.mul(sum, scale), shift)
 	if e.kind == int8ToFloats {
-		return e.lower(e.high, e.upper(e.low, v))
+		return e.asm.lower(e.high, e.asm.upper(e.low, v))
 	}
-	v = e.lower(e.upper(v, e.low), e.high)
-	e.VCVTPS2DQ(v, v)
-	e.VPADDD(e.zero, v, v)
+	v = e.asm.lower(e.asm.upper(v, e.low), e.high)
+	e.asm.VCVTPS2DQ(v, v)
+	e.asm.VPADDD(e.zero, v, v)
 	return v
 }
 
 func (e *int8End) storeAll(v vec, to operand.Mem) {
 	switch {
 	case e.kind != int8ToBytes:
-		e.VMOVUPS(v, to)
-	case e.wide():
-		e.VPMOVDB(v, to)
+		e.asm.VMOVUPS(v, to)
+	case e.asm.wide():
+		e.asm.VPMOVDB(v, to)
 	default:
-		e.storeBytes(v, e.lowest, to)
+		e.asm.storeBytes(v, e.lowest, to)
 	}
 }
 
 func (e *int8End) storeMasked(v vec, mask reg.Register, to operand.Mem) {
 	if e.kind == int8ToBytes {
-		e.VPMOVDB(v, mask, to)
+		e.asm.VPMOVDB(v, mask, to)
 	} else {
-		e.VMOVUPS(v, mask, to)
+		e.asm.VMOVUPS(v, mask, to)
 	}
 }
 

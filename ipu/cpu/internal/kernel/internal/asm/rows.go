@@ -53,7 +53,7 @@ func writeRows(a *asm) {
 // in assembly computes as many at once as it has ways: what one waits for, the
 // other does not.
 type rowGroup struct {
-	*asm
+	asm                 *asm
 	ways                int
 	n, rows             reg.Register
 	length, whole, rest reg.Register // of a row, in bytes; its whole vectors; elements after them
@@ -93,81 +93,81 @@ func (a *asm) rowGroup(ways int, operands ...string) *rowGroup {
 // each emits body for all groups. Where a single row is left, both ways compute
 // that.
 func (g *rowGroup) each(body func()) {
-	group := g.newLabel("group")
-	g.Label(group)
+	group := g.asm.newLabel("group")
+	g.asm.Label(group)
 	if g.ways == 2 {
-		ahead := g.GP64()
-		g.XORQ(ahead, ahead)
-		g.CMPQ(g.rows, operand.U8(1))
-		g.CMOVQGT(g.length, ahead)
+		ahead := g.asm.GP64()
+		g.asm.XORQ(ahead, ahead)
+		g.asm.CMPQ(g.rows, operand.U8(1))
+		g.asm.CMOVQGT(g.length, ahead)
 		for _, o := range g.operands {
-			g.LEAQ(indexed(o.rows[0], ahead, 1, 0), o.rows[1])
+			g.asm.LEAQ(indexed(o.rows[0], ahead, 1, 0), o.rows[1])
 		}
 	}
 	body()
 	for _, o := range g.operands {
-		g.LEAQ(indexed(o.rows[0], g.length, uint8(g.ways), 0), o.rows[0])
+		g.asm.LEAQ(indexed(o.rows[0], g.length, uint8(g.ways), 0), o.rows[0])
 	}
-	g.SUBQ(operand.U8(g.ways), g.rows)
-	g.JG(operand.LabelRef(group))
+	g.asm.SUBQ(operand.U8(g.ways), g.rows)
+	g.asm.JG(operand.LabelRef(group))
 }
 
 // along emits body for the vectors of the rows: many of each row side by side
 // where there are so many, then one at a time, then what is left with a mask.
 // The body gets which of many the vector is and its place.
 func (g *rowGroup) along(many int, body func(way, number int, i, mask reg.Register)) {
-	i := g.GP64()
-	g.XORQ(i, i)
+	i := g.asm.GP64()
+	g.asm.XORQ(i, i)
 	steps := []int{many, 1}
 	if many == 1 {
 		steps = steps[:1]
 	}
 	for _, step := range steps {
-		loop, end := g.newLabel("loop"), g.newLabel("end")
+		loop, end := g.asm.newLabel("loop"), g.asm.newLabel("end")
 		last := g.whole
 		if step > 1 {
-			last = g.GP64()
-			g.LEAQ(at(g.whole, -(step-1)*g.bytes()), last)
+			last = g.asm.GP64()
+			g.asm.LEAQ(at(g.whole, -(step-1)*g.asm.bytes()), last)
 		}
-		g.CMPQ(i, last)
-		g.JGE(operand.LabelRef(end))
-		g.Label(loop)
-		g.sideBySide(step*g.ways, func(k int) { body(k%g.ways, k/g.ways, i, nil) })
-		g.ADDQ(operand.I32(step*g.bytes()), i)
-		g.CMPQ(i, last)
-		g.JL(operand.LabelRef(loop))
-		g.Label(end)
+		g.asm.CMPQ(i, last)
+		g.asm.JGE(operand.LabelRef(end))
+		g.asm.Label(loop)
+		g.asm.sideBySide(step*g.ways, func(k int) { body(k%g.ways, k/g.ways, i, nil) })
+		g.asm.ADDQ(operand.I32(step*g.asm.bytes()), i)
+		g.asm.CMPQ(i, last)
+		g.asm.JL(operand.LabelRef(loop))
+		g.asm.Label(end)
 	}
-	done := g.newLabel("done")
-	g.TESTQ(g.rest, g.rest)
-	g.JZ(operand.LabelRef(done))
-	g.sideBySide(g.ways, func(way int) { body(way, 0, i, g.mask) })
-	g.Label(done)
+	done := g.asm.newLabel("done")
+	g.asm.TESTQ(g.rest, g.rest)
+	g.asm.JZ(operand.LabelRef(done))
+	g.asm.sideBySide(g.ways, func(way int) { body(way, 0, i, g.mask) })
+	g.asm.Label(done)
 }
 
 // perWay returns what f makes for each way, side by side.
 func (g *rowGroup) perWay(f func(way int) vec) []vec {
 	v := make([]vec, g.ways)
-	g.sideBySide(g.ways, func(way int) { v[way] = f(way) })
+	g.asm.sideBySide(g.ways, func(way int) { v[way] = f(way) })
 	return v
 }
 
 // read returns the vector at m, of which there are only the elements of the
 // mask if there is one.
 func (g *rowGroup) read(m operand.Mem, mask reg.Register) vec {
-	v := g.vec()
+	v := g.asm.vec()
 	switch {
 	case mask == nil:
-		g.VMOVUPS(m, v)
-	case g.wide() && g.none == nil:
-		g.VMOVUPS_Z(m, mask, v)
-	case g.wide():
-		g.VMOVAPS(g.none, v)
-		g.VMOVUPS(m, mask, v)
+		g.asm.VMOVUPS(m, v)
+	case g.asm.wide() && g.none == nil:
+		g.asm.VMOVUPS_Z(m, mask, v)
+	case g.asm.wide():
+		g.asm.VMOVAPS(g.none, v)
+		g.asm.VMOVUPS(m, mask, v)
 	default:
-		g.VMASKMOVPS(m, mask.(vec), v)
+		g.asm.VMASKMOVPS(m, mask.(vec), v)
 		if g.none != nil {
-			g.VBLENDVPS(mask.(vec), v, g.none, v)
+			g.asm.VBLENDVPS(mask.(vec), v, g.none, v)
 		}
 	}
 	return v
@@ -177,11 +177,11 @@ func (g *rowGroup) read(m operand.Mem, mask reg.Register) vec {
 func (g *rowGroup) write(v vec, m operand.Mem, mask reg.Register) {
 	switch {
 	case mask == nil:
-		g.VMOVUPS(v, m)
-	case g.wide():
-		g.VMOVUPS(v, mask, m)
+		g.asm.VMOVUPS(v, m)
+	case g.asm.wide():
+		g.asm.VMOVUPS(v, mask, m)
 	default:
-		g.VMASKMOVPS(v, mask.(vec), m)
+		g.asm.VMASKMOVPS(v, mask.(vec), m)
 	}
 }
 
@@ -189,36 +189,36 @@ func (g *rowGroup) write(v vec, m operand.Mem, mask reg.Register) {
 func (g *rowGroup) sum(v, total vec, mask reg.Register) {
 	switch {
 	case mask == nil:
-		g.VADDPS(v, total, total)
-	case g.wide():
-		g.VADDPS(v, total, mask, total)
+		g.asm.VADDPS(v, total, total)
+	case g.asm.wide():
+		g.asm.VADDPS(v, total, mask, total)
 	default:
-		g.VADDPS(g.and(v, mask.(vec)), total, total)
+		g.asm.VADDPS(g.asm.and(v, mask.(vec)), total, total)
 	}
 }
 
 // nothing returns n vectors of zeros. They are written whole, for avo takes the
 // rest of a vector for needed before.
 func (g *rowGroup) nothing(n int) []vec {
-	v := g.vecs(n)
+	v := g.asm.vecs(n)
 	for _, v := range v {
-		g.VXORPS(v, v, v)
+		g.asm.VXORPS(v, v, v)
 	}
 	return v
 }
 
 // joined returns all elements of v joined, in the lowest.
 func (g *rowGroup) joined(v vec, join func(x vec, y operand.Op) vec) vec {
-	for part := g.bytes() / 2; part >= 4; part /= 2 {
-		v = join(v, g.rotated(v, part))
+	for part := g.asm.bytes() / 2; part >= 4; part /= 2 {
+		v = join(v, g.asm.rotated(v, part))
 	}
 	return v
 }
 
 // everywhere returns a vector of v's lowest element.
 func (g *rowGroup) everywhere(v vec) vec {
-	w := g.vec()
-	g.VBROADCASTSS(v.AsX(), w)
+	w := g.asm.vec()
+	g.asm.VBROADCASTSS(v.AsX(), w)
 	return w
 }
 
