@@ -7,7 +7,7 @@ BENCHTIME ?= 200ms
 SOAKTIME  ?= 2m
 BIN       := bin/popefgen
 # The compiler, linker and vet collect garbage less often, which is a quarter less of their processor time; tests do not.
-export GOFLAGS := $(GOFLAGS) '-toolexec=env GOGC=400'
+export GOFLAGS := $(GOFLAGS) $(if $(findstring toolexec,$(GOFLAGS)),,'-toolexec=env GOGC=400')
 # Packages tested at a time: many tests wait for clocks and other processes.
 PARALLEL  ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN || echo 2))))
 
@@ -17,7 +17,7 @@ PARALLEL  ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN || echo 2))))
 MODULES   := serve/grpc serve/nats serve/otel ipu/cpu/internal/kernel/internal/asm $(if $(filter all,$(POPEFGEN_TESTS)),bench serve/grpc/internal/manifests/strict)
 
 .DEFAULT_GOAL := help
-.PHONY: poplar poplar-bench poplar-short poplar-check release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture
+.PHONY: vet staticcheck tests checks unit-main unit-modules poplar poplar-bench poplar-short poplar-check release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,10 +28,25 @@ run: build ## compile a digits model, generate its package, classify scanned dig
 build: ## build the popefgen command into bin/
 	@$(GO) build -o $(BIN) ./cmd/popefgen
 
-test: lint unit race poplar-short check-generated ## everything that must pass: lint, tests (goldens among them), race tests, generated code
+test: vet ## everything that must pass: lint, tests (goldens among them), race tests, generated code
+	@$(GO) list -export -test ./... >/dev/null # compiled once, for both of the next
+	@$(MAKE) --no-print-directory -j2 tests checks
+	@$(MAKE) --no-print-directory poplar-short check-generated
 
-unit: ## all tests of every module (POPEFGEN_TESTS=all: also what they sample otherwise); make lint vets
+# What make test runs at the same time: tests, which often wait, and beside them, with less of the processor, what only reads.
+# The other modules come last, so that what they import was compiled for vet.
+tests:
+	@$(MAKE) --no-print-directory unit-main && $(MAKE) --no-print-directory race && $(MAKE) --no-print-directory unit-modules
+
+checks:
+	@nice -n 5 $(MAKE) --no-print-directory staticcheck
+
+unit: unit-main unit-modules ## all tests of every module (POPEFGEN_TESTS=all: also what they sample otherwise); make lint vets
+
+unit-main:
 	$(GO) test -vet=off -p $(PARALLEL) -timeout 20m ./...
+
+unit-modules:
 	@for m in $(MODULES); do echo "$(GO) -C $$m test -vet=off ./..."; $(GO) -C $$m test -vet=off -p $(PARALLEL) -timeout 20m ./... || exit 1; done
 
 # What make unit runs too, and where nothing happens at the same time: which
@@ -74,10 +89,14 @@ poplar-bench: ## requests through the rings beside a C++ program that drives the
 poplar-check: ## on a machine with Poplar's SDK: does the back end fit it? Writes build/poplar/report.txt, to be sent back
 	@mkdir -p build/poplar; GO="$(GO)" sh ipu/poplar/report.sh build/poplar
 
-lint: ## gofmt, go vet and staticcheck of every module (POPEFGEN_TESTS=all: also functions that nothing reaches)
+lint: vet staticcheck ## gofmt, go vet and staticcheck of every module (POPEFGEN_TESTS=all: also functions that nothing reaches)
+
+vet:
 	@out="$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go'))"; \
 	if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
+
+staticcheck:
 	GOGC=400 $(GO) tool staticcheck ./...
 	@if [ "$(POPEFGEN_TESTS)" = all ]; then GO="$(GO)" sh .ci/deadcode.sh serve/grpc serve/nats serve/otel; fi
 	@tool="$$($(GO) tool -n staticcheck)"; for m in $(MODULES); do \
