@@ -58,6 +58,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return trouble(err)
 	}
+	if _, err := exec.LookPath("g++"); err != nil {
+		n := len(all)
+		all = slices.DeleteFunc(all, func(m mutant) bool { return m.compilesC() })
+		fmt.Fprintf(stdout, "no g++: %d mutants of C++ and of what calls it are left out\n", n-len(all))
+	}
 	chosen, err := choose(ctx, all, *only, *sample, *seed, stdout)
 	if err != nil {
 		return trouble(err)

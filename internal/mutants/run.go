@@ -162,10 +162,10 @@ func (mod *module) try(ctx context.Context, slot int, m *mutant) (r result) {
 			return result{verdict: invalid, note: err.Error()}
 		}
 		ok, out = mod.test(ctx, m.test, overlay)
-		if instead, err := filepath.Rel(mod.dir, mod.instead(slot)); err == nil { // as the compiler names it
+		if instead, err := filepath.Rel(mod.dir, mod.instead(slot, m.file)); err == nil { // as the compiler names it
 			out = strings.ReplaceAll(out, instead, m.file)
 		}
-		out = strings.ReplaceAll(out, mod.instead(slot), m.file) // where that is shorter
+		out = strings.ReplaceAll(out, mod.instead(slot, m.file), m.file) // where that is shorter
 		used, found := useNames(mutated, m.file, out)
 		if ok || !found {
 			break
@@ -190,15 +190,15 @@ func (mod *module) try(ctx context.Context, slot int, m *mutant) (r result) {
 	return result{verdict: killed}
 }
 
-// instead returns the path of what takes a file's place.
-func (mod *module) instead(slot int) string {
-	return filepath.Join(mod.work, fmt.Sprintf("%d.go", slot))
+// instead returns the path of what takes a file's place. Compilers know a language by how the name ends.
+func (mod *module) instead(slot int, file string) string {
+	return filepath.Join(mod.work, fmt.Sprintf("%d%s", slot, filepath.Ext(file)))
 }
 
 // overlay writes what the go command reads in the place of a file, and returns
 // the path of the text that says so.
 func (mod *module) overlay(slot int, file string, text []byte) (string, error) {
-	instead := mod.instead(slot)
+	instead := mod.instead(slot, file)
 	if err := os.WriteFile(instead, text, 0o644); err != nil {
 		return "", err
 	}
@@ -247,7 +247,7 @@ func (mod *module) test(ctx context.Context, args []string, overlay string, rapi
 	if i < 0 {
 		i = len(args)
 	}
-	targets, err := mod.expand(ctx, args[:i])
+	targets, err := mod.expand(ctx, args[:i], buildTags(args)...)
 	if err != nil {
 		return false, err.Error()
 	}
@@ -276,15 +276,29 @@ func (mod *module) test(ctx context.Context, args []string, overlay string, rapi
 	return true, ""
 }
 
-// expand returns the packages with tests that match some patterns.
-func (mod *module) expand(ctx context.Context, patterns []string) ([]target, error) {
+// buildTags returns the arguments of go test that say under which build tags.
+func buildTags(args []string) []string {
+	if i := slices.Index(args, "-tags"); i >= 0 && i+1 < len(args) {
+		return args[i : i+2]
+	}
+	return nil
+}
+
+// compilesC reports whether a mutant needs a C++ compiler: where there is none, it is not tried.
+func (m *mutant) compilesC() bool {
+	return len(buildTags(m.test)) > 0 || filepath.Ext(m.file) == ".cpp"
+}
+
+// expand returns the packages with tests that match some patterns, under some build tags.
+func (mod *module) expand(ctx context.Context, patterns []string, tags ...string) ([]target, error) {
 	mod.mu.Lock()
 	defer mod.mu.Unlock()
-	key := strings.Join(patterns, " ")
+	key := strings.Join(append(slices.Clone(tags), patterns...), " ")
 	if list, ok := mod.packages[key]; ok {
 		return list, nil
 	}
-	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-test", "-f", "{{.ImportPath}}\t{{.Dir}}\t{{.Deps}}"}, patterns...)...)
+	args := append([]string{"list", "-test", "-f", "{{.ImportPath}}\t{{.Dir}}\t{{.Deps}}"}, tags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, patterns...)...)
 	cmd.Dir, cmd.Env = mod.dir, mod.env
 	out, err := cmd.Output()
 	if err != nil {

@@ -5,7 +5,8 @@
 set -eu
 out="$1" api="$2" san="$3"
 here="$(cd "$(dirname "$0")" && pwd)"
-flags="-std=c++17 -g -O1 -Wall -Wextra -Wno-comment -Werror -DFAKE_POPLAR_API=$api -I$here/internal/fakesdk"
+export ASAN_OPTIONS=detect_leaks=1
+flags="-std=c++17 -g -O1 -Wall -Wextra -Wno-comment -Werror -DFAKE_POPLAR_API=$api -DPLR_TEST_PAUSE -I$here/internal/fakesdk"
 if [ "$san" != none ]; then flags="$flags -fsanitize=$san -fno-sanitize-recover=all"; fi
 mkdir -p "$out"
 ${CXX:-g++} $flags -Wno-unused-function -fsyntax-only "$here/testdata/conformance.cpp"

@@ -4,7 +4,7 @@ package poplar
 
 /*
 #cgo CXXFLAGS: -std=c++17 -O2
-#cgo poplarfake CXXFLAGS: -I${SRCDIR}/internal/fakesdk
+#cgo poplarfake CXXFLAGS: -I${SRCDIR}/internal/fakesdk -DPLR_TEST_PAUSE
 #cgo !poplarfake LDFLAGS: -lpoplar
 #include <stdlib.h>
 #include "shim.h"

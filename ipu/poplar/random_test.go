@@ -421,6 +421,9 @@ func TestRandomPrograms(t *testing.T) {
 					return strings.HasPrefix(err.Error(), fmt.Sprintf("run program %d: stream %q: stream callback failed: ", p, handle))
 				}), "%v fail, the error is: %v", fail, err)
 				load() // what it has computed so far is anybody's guess
+				for i, w := range window {
+					require.True(t, w == nil || w.completed <= w.w.Count, "stream %s: more is complete than there is", handleOf(i))
+				}
 				for i, h := range hosts {
 					if h != nil {
 						require.Zero(t, h.ahead, "stream %s", handleOf(i))

@@ -40,12 +40,20 @@ static void wake_go(plr_run *r) noexcept {
   }
 }
 
+#ifdef PLR_TEST_PAUSE
+extern "C" void fake_pause(void); // of the fake, which makes a thread slow where this matters
+#else
+static void fake_pause() {}
+#endif
+
 // park waits until ready holds. Who changes that clears *flag and wakes it.
 template <class F> static void park(uint32_t *flag, F ready) noexcept {
   while (!ready()) {
+    fake_pause();
     store(flag, 1u);
     if (ready())
       break;
+    fake_pause();
     syscall(SYS_futex, flag, FUTEX_WAIT_PRIVATE, 1, nullptr, nullptr, 0);
   }
   store(flag, 0u);

@@ -19,6 +19,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/poplar"
+	fake "github.com/popefgen/popefgen/ipu/poplar/internal/fakesdk/poplar"
 )
 
 // TestRings has runs move one transfer, some, and more than a ring has slots, whatever the fake does of its own accord.
@@ -68,6 +69,7 @@ func TestRingEnds(t *testing.T) {
 	require.ErrorIs(t, err, ipu.ErrCallback)
 	require.ErrorIs(t, err, errShort)
 	require.ErrorContains(t, err, `stream "a"`)
+	require.LessOrEqual(t, short.completed, 3)
 
 	require.NoError(t, e.Connect("a", a))
 	for range 2 {
@@ -134,6 +136,32 @@ func TestSteadyState(t *testing.T) {
 	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &used[1]))
 	spent := time.Duration(used[1].Utime.Nano() - used[0].Utime.Nano() + used[1].Stime.Nano() - used[0].Stime.Nano())
 	require.Less(t, spent, 40*time.Millisecond, "an idle engine takes time")
+}
+
+// TestSlowToPark has the engine's thread be slow between looking for a command and parking, and before it parks, and sends
+// commands in both moments and later: none is lost.
+func TestSlowToPark(t *testing.T) {
+	const pause = 2 * time.Millisecond
+	fake.Pause(pause)
+	defer fake.Pause(0)
+	e, _ := engineOf(t, adder(64, 1, 2))
+	a, b, y := rings(t, e, 64, 1)
+	for k := range 40 {
+		time.Sleep(time.Duration(k%4) * 3 * pause / 4)
+		done := make(chan error, 1)
+		go func() {
+			a.rewind()
+			b.rewind()
+			y.rewind()
+			done <- e.Run(context.Background(), 1)
+		}()
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+		case <-time.After(5 * time.Second):
+			t.Fatal("the command was lost")
+		}
+	}
 }
 
 // TestConstant reads weights where they lie, and tells when they are on the device.

@@ -4,6 +4,7 @@
 #include "../shim.h"
 
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +16,8 @@
 #include <thread>
 #include <unistd.h>
 #include <vector>
+
+#include <poplar/fake.h>
 
 #define CHECK(x)                                                                                                       \
   do {                                                                                                                 \
@@ -293,6 +296,86 @@ static void failures() {
   CHECK(e.run(1) == PLR_POPLAR && e.load() == 0 && e.run(1) == 0);
 }
 
+// closing frees engines in every state, before and after the device was given back.
+static void closing() {
+  const std::function<void(Engine &)> states[] = {
+      [](Engine &) {},
+      [](Engine &e) { CHECK(e.load() == 0); },
+      [](Engine &e) { CHECK(e.load() == 0 && e.load() == 0 && e.run(4) == PLR_CONNECTION); },
+      [](Engine &e) {
+        CHECK(e.load() == 0);
+        Rings r(e);
+        CHECK(e.run(2) == 0 && get(&e.mail->runs[0].failed)); // without memory
+      },
+      [](Engine &e) {
+        setenv("FAKE_POPLAR_FAULT", "load=bad_alloc", 1);
+        CHECK(e.load() == PLR_MEMORY);
+      },
+      [](Engine &e) {
+        setenv("FAKE_POPLAR_FAULT", "run=unrecoverable", 1);
+        CHECK(e.load() == 0 && e.run(3) == PLR_UNRECOVERABLE);
+      },
+      [](Engine &e) {
+        setenv("FAKE_POPLAR_FAULT", "load=hang", 1);
+        CHECK(plr_engine_device(e.eng, e.dev, &e.err) == 0);
+        e.begin(0), e.send(0, PLR_LOAD, 0);
+        CHECK(plr_engine_free(e.eng, &e.err) == PLR_BUSY);
+        while (plr_engine_stop(e.eng), !get(&e.mail->runs[0].ended)) // also before it has begun
+          std::this_thread::yield();
+        CHECK(e.await(0) == PLR_POPLAR);
+      },
+      [](Engine &e) { // a program that never ends, runs behind it
+        CHECK(e.load() == 0);
+        for (uint32_t slot = 1; slot <= 4; slot++)
+          e.begin(slot), e.send(slot, PLR_RUN, 3);
+        CHECK(plr_engine_free(e.eng, &e.err) == PLR_BUSY);
+        while (get(&e.mail->now) == PLR_SLOTS)
+          std::this_thread::yield();
+        plr_engine_stop(e.eng);
+        for (uint32_t slot = 1; slot <= 4; slot++)
+          CHECK(e.await(slot) == (slot == 1 ? int32_t(PLR_POPLAR) : int32_t(PLR_SKIPPED)));
+      },
+      [](Engine &e) { // a callback that waits
+        CHECK(e.load() == 0);
+        Host w;
+        std::atomic<bool> inside{false}, goOn{false};
+        w.fetch = [&](void *, uint64_t) {
+          inside = true;
+          while (!goOn)
+            std::this_thread::yield();
+          return 0;
+        };
+        CHECK(plr_connect_go(e.eng, "w", 0, reinterpret_cast<uint64_t>(&w), 64, &e.err) == 0);
+        e.begin(0), e.send(0, PLR_RUN, 0);
+        while (!inside)
+          std::this_thread::yield();
+        CHECK(plr_engine_free(e.eng, &e.err) == PLR_BUSY);
+        plr_engine_stop(e.eng);
+        goOn = true;
+        CHECK(e.await(0) == 0 && w.completed == 1 && plr_connect_null(e.eng, "w", 64, &e.err) == 0); // it was at its end
+      }};
+  for (const auto &state : states)
+    for (int first = 0; first < 2; first++) {
+      Engine e(adder(2, 2));
+      state(e);
+      setenv("FAKE_POPLAR_FAULT", "", 1);
+      if (first) // the device is given back twice, and freed once the engine is gone
+        CHECK(plr_device_detach(e.dev, &e.err) == 0);
+    }
+}
+
+// late has the engine's thread be slow to park, and commands come meanwhile.
+static void late() {
+  Engine e(adder(1, 1));
+  CHECK(e.load() == 0 && plr_connect_null(e.eng, "w", 64, &e.err) == 0);
+  fake_pauses(1000);
+  for (int k = 0; k < 30; k++) {
+    std::this_thread::sleep_for(std::chrono::microseconds(700 * (k % 4)));
+    CHECK(e.run(0, k % 2 ? PLR_AT_EVENT : PLR_AT_FUTEX) == 0);
+  }
+  fake_pauses(0);
+}
+
 static void executables() {
   const std::string good = adder(2, 2);
   plr_err err{};
@@ -392,6 +475,8 @@ int main() {
   starved();
   callbacks();
   failures();
+  closing();
+  late();
   executables();
   devices();
   several();

@@ -29,6 +29,10 @@ void fake_register(const fake_compute *functions);
 // What it returns is not 0 if the program has to end.
 int fake_transfer(void *context, uint32_t stream, void *data, size_t size);
 
+// fake_pause waits for as long as fake_pauses has said: tests of the back end have its thread be slow there.
+void fake_pause(void);
+void fake_pauses(uint32_t microseconds);
+
 // fake_blocks returns how many blocks of memory this process has allocated and not freed, -1 if that is not counted.
 int64_t fake_blocks(void);
 

@@ -141,6 +141,15 @@ void strike(const std::string &point, const std::string &argument, const std::at
 
 } // namespace fake
 
+static std::atomic<uint32_t> pauses{0};
+
+extern "C" void fake_pauses(uint32_t microseconds) { pauses = microseconds; }
+
+extern "C" void fake_pause(void) {
+  if (uint32_t us = pauses)
+    std::this_thread::sleep_for(std::chrono::microseconds(us));
+}
+
 namespace poplar {
 
 std::string toString(const RecoveryAction &action) {
