@@ -33,8 +33,11 @@ func TestSimulated(t *testing.T) {
 		}
 	}
 	require.Equal(t, outs[0], outs[1])
+}
 
-	_, err = classifier.Open(ctx, rt.WithSimulation(ipu.Simulation{BytesPerTile: 40_000}.Small()))
+// TestSimulatedMemory has a simulated IPU whose tiles are too small for the model.
+func TestSimulatedMemory(t *testing.T) {
+	_, err := classifier.Open(context.Background(), rt.WithSimulation(ipu.Simulation{BytesPerTile: 40_000}.Small()))
 	require.ErrorIs(t, err, ipu.ErrMemory)
 	require.EqualError(t, err, `digits.popef: open: load the engine: out of memory: the program needs 165416 bytes (153128 of weights, 0 of constants, 12288 of activations where they are most, `+
 		`in program 5 "Program" at node "/0/0.3/Relu" (Conv)), and the device has 160000: IPUs 1 × tiles 4 × bytes 40000; the largest: weight "0.6.weight" (f32[64,512], 131072 bytes), `+

@@ -52,9 +52,13 @@ func (b backend) DevicesWith(ctx context.Context, all []ipu.Option) ([]ipu.Devic
 }
 
 // Simulate makes a simulated device. Executables of PopEF files were compiled for IPUs, so that it is of use only with the fake.
+// The memory of its tiles can't be chosen.
 func (backend) Simulate(ctx context.Context, s ipu.Simulation) (ipu.Device, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
+	}
+	if s.BytesPerTile != 0 && s.BytesPerTile != ipu.ArchBytesPerTile {
+		return nil, fmt.Errorf("%w: a tile is to have %d bytes, and those of Poplar's simulated devices have %d: leave BytesPerTile 0", ipu.ErrNoDevice, s.BytesPerTile, ipu.ArchBytesPerTile)
 	}
 	d := &Device{options: s.Options, model: &s}
 	c, err := d.open()

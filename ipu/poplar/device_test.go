@@ -88,6 +88,16 @@ func TestSimulatedDevice(t *testing.T) {
 	require.NoError(t, d.Detach())
 }
 
+// TestSimulatedMemory refuses simulated devices whose tiles have another memory than Poplar gives them.
+func TestSimulatedMemory(t *testing.T) {
+	_, err := manager(t).Simulate(t.Context(), ipu.Simulation{BytesPerTile: 40_000})
+	require.ErrorIs(t, err, ipu.ErrNoDevice)
+	require.ErrorContains(t, err, "a tile is to have 40000 bytes, and those of Poplar's simulated devices have 638976: leave BytesPerTile 0")
+	d, err := manager(t).Simulate(t.Context(), ipu.Simulation{BytesPerTile: ipu.ArchBytesPerTile})
+	require.NoError(t, err)
+	require.NoError(t, d.Detach())
+}
+
 // TestPackageHash refuses executables of another Poplar, unless it is not to look.
 func TestPackageHash(t *testing.T) {
 	c := adder(64, 1, 2)

@@ -4,6 +4,7 @@ package poplar_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/popefgen/popefgen/generated_examples/digits/classifier"
 	"github.com/popefgen/popefgen/generated_examples/digits/scans"
+	"github.com/popefgen/popefgen/generated_examples/words/letters"
 	"github.com/popefgen/popefgen/ipu/poplar"
 	"github.com/popefgen/popefgen/rt"
 )
@@ -46,6 +48,36 @@ func TestDigits(t *testing.T) {
 	require.Equal(t, want, answers(t, 40))
 	t.Setenv("FAKE_POPLAR_IPUS", "0")
 	_, err := classifier.Open(context.Background())
+	require.ErrorContains(t, err, "no device", "the environment was not looked at")
+}
+
+// next returns what a runner of the words example says of letters, one after another: what it keeps between them goes from a run's
+// outputs to the next one's inputs.
+func next(t *testing.T, options ...rt.RunnerOption) (all [][]float32) {
+	r, err := letters.Open(context.Background(), options...)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Close()) }()
+	stream, err := r.NewStream()
+	require.NoError(t, err)
+	in, out := letters.NewStreamInputs(), letters.NewStreamOutputs()
+	for _, c := range "popefgen makes words of letters" {
+		in.Letter.Data[0][0] = max(0, int32(c)-'a'+1)
+		require.NoError(t, stream.Run(context.Background(), in, out))
+		all = append(all, slices.Clone(out.Next.Flat()))
+	}
+	return all
+}
+
+// TestWords runs another generated package, which keeps a state, chosen in both ways.
+func TestWords(t *testing.T) {
+	want := next(t)
+	require.NotEqual(t, want[1], want[3], "the same letter after others")
+	require.Equal(t, want, next(t, rt.WithBackend(poplar.Name)))
+	t.Setenv(rt.BackendVariable, poplar.Name)
+	t.Setenv("FAKE_POPLAR_NASTY", "poison,refuse,extra,delay,discard")
+	require.Equal(t, want, next(t))
+	t.Setenv("FAKE_POPLAR_IPUS", "0")
+	_, err := letters.Open(context.Background())
 	require.ErrorContains(t, err, "no device", "the environment was not looked at")
 }
 

@@ -5,21 +5,13 @@ package poplar_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/iputest"
-	"github.com/popefgen/popefgen/ipu/poplar"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func backend(t testing.TB) ipu.Backend {
-	b, err := ipu.Lookup(poplar.Name)
-	require.NoError(t, err)
-	return b
-}
 
 // TestEngineSuite runs the suite that every engine has to pass, under each of Poplar's modes and whatever the fake does of its own accord.
 func TestEngineSuite(t *testing.T) {

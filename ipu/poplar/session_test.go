@@ -21,13 +21,20 @@ import (
 
 // poplarModel is a model with a Poplar executable, whose streams are known from its metadata alone: y = a + w, three times a
 // run, and two blocks of a remote buffer, of which the second is in the output r.
-func poplarModel(t *testing.T) *popef.Model {
-	return modelOf(t, "recall far 1 r\nrepeat 3\nread a\ncall add a,w y\nwrite y\nwrite r\nend\n")
-}
+func poplarModel(t *testing.T) *popef.Model { return modelOf(t, adding3) }
+
+const adding3 = "recall far 1 r\nrepeat 3\nread a\ncall add a,w y\nwrite y\nwrite r\nend\n"
 
 // modelOf is a model of those streams with another main program.
 func modelOf(t *testing.T, main string) *popef.Model {
-	exe := "GC_EXE_FAKE\nstream w in 16\nstream a in 16 depth 2\nstream y out 16\nstream r out 16\nstream s out 16\nremote far 16 2\n" +
+	m, err := popef.LoadBytes("adder.popef", modelBytes(t, main))
+	require.NoError(t, err)
+	return m
+}
+
+// modelBytes is the file of such a model.
+func modelBytes(t *testing.T, main string) []byte {
+	exe := "GC_EXE_FAKE\nhash " + poplar.PackageHash() + "\nstream w in 16\nstream a in 16 depth 2\nstream y out 16\nstream r out 16\nstream s out 16\nremote far 16 2\n" +
 		"program 0 load\nread w\nend\nprogram 1 main\n" + main + "end\nprogram 2 save\ncall copy w s\nwrite s\nend\n"
 	info := popef.TensorInfo{DataType: popef.F32, Shape: []int64{4}}
 	anchor := func(name, handle string, kind popef.TensorType, programs ...uint32) popef.Anchor {
@@ -64,9 +71,7 @@ func modelOf(t *testing.T, main string) *popef.Model {
 	require.NoError(t, err)
 	require.NoError(t, blocks.Close())
 	require.NoError(t, w.Close())
-	m, err := popef.LoadBytes("adder.popef", bytes.Clone(buf.Bytes()))
-	require.NoError(t, err)
-	return m
+	return bytes.Clone(buf.Bytes())
 }
 
 // TestPoplarModel runs a model of a Poplar executable in a session: weights, transfers and remote buffer.
