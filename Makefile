@@ -78,7 +78,7 @@ poplar: ## all of it: shim and fake under sanitizers without Go, the tests for P
 	g++ -std=c++17 -O1 -fPIC -shared -Ibuild/poplar/sdk/include ipu/poplar/internal/fakesdk/poplar/*.cpp -o build/poplar/sdk/lib/libpoplar.so
 	@export POPLAR_SDK_ENABLED=$(CURDIR)/build/poplar/sdk GO="$(GO)"; report() { POPLAR_MODEL=build/poplar/$$1 sh ipu/poplar/report.sh build/poplar/sdk >build/poplar/$$1.log; }; \
 	report adder.popef; grep -B9 DIFFERS build/poplar/adder.popef.log; grep '^0 parts differ' build/poplar/adder.popef.log || exit 1; \
-	report other.popef; grep -A20 'model: same answers twice' build/poplar/other.popef.log | grep -m1 DIFFERS || { cat build/poplar/other.popef.log; exit 1; }
+	report other.popef; grep '^[1-9][0-9]* parts differ' build/poplar/other.popef.log || { cat build/poplar/other.popef.log; exit 1; }
 	@echo "ran: shim and fake under sanitizers and the tests, for Poplar 3.2 (-race) and 3.3 (cgocheck2); golden and example packages but for $$(wc -l <ipu/poplar/testdata/elsewhere.txt) tests (ipu/poplar/testdata/elsewhere.txt);"; \
 	echo "the report on the fake as libpoplar.so, of which $$(grep -c '^fits' build/poplar/adder.popef.log) parts fit and a planted one differs"
 

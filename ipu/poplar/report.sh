@@ -63,7 +63,7 @@ suite() { # PART
     if [ -n "${POPLAR_MODEL:-}" ]; then
       export POPLAR_MODEL="$(realpath "$POPLAR_MODEL")"
       try "inspects $POPLAR_MODEL" "$out/popefgen" inspect "$POPLAR_MODEL"
-      try "runs $POPLAR_MODEL" env POPEFGEN_BACKEND=poplar "$out/popefgen" bench "$POPLAR_MODEL" --duration 2s
+      try "runs $POPLAR_MODEL" "$out/popefgen" bench "$POPLAR_MODEL" --backend poplar --duration 2s
       try "builds the suite" "$GO" test -c -vet=off -tags poplar -o "$out/suite.test" ./ipu/poplar
       "$out/suite.test" -test.v -test.run '^TestModelParts$' | sed -n 's/.* part: //p' >"$out/parts.txt"
       while read -r part; do
