@@ -14,7 +14,7 @@ import (
 // TestBackendVariable has the environment choose the back end, and an option override it.
 func TestBackendVariable(t *testing.T) {
 	for _, name := range []string{"first", "second"} {
-		iputest.New(iputest.Config{Name: name, Devices: make([]ipu.DeviceInfo, 1)}).Register(t)
+		newSystem(iputest.Config{Name: name, Devices: make([]ipu.DeviceInfo, 1)}).Register(t)
 	}
 	m := exampleModel()
 	open := func(options ...modelrt.SessionOption) (string, error) {

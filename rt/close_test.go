@@ -22,7 +22,7 @@ import (
 // closing is a session in some state, with what was under way when it got
 // there.
 type closing struct {
-	sys     *iputest.System // two devices
+	sys     *testSystem // two devices
 	session rt.Session
 	d       ipu.Device   // of the session, or for it
 	running []chan error // calls under way, of which Close must end every one
@@ -198,7 +198,7 @@ func TestCloseInAnyState(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				before := goleak.IgnoreCurrent()
 				t.Cleanup(func() { goleak.VerifyNone(t, before) })
-				sys := iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, 2)})
+				sys := newSystem(iputest.Config{Devices: make([]ipu.DeviceInfo, 2)})
 				v := variant{"device", sys.Name(), file(t, affineMetadata(), affinePortable(t), affineData), nil}
 				s, err := modelrt.NewSession(context.Background(), load(t, v.model), append(st.opts, rt.WithManager(sys.Manager()), rt.WithDevice(sys.Device(0)))...)
 				require.NoError(t, err)
@@ -295,26 +295,26 @@ func TestCloseWaitsForSave(t *testing.T) {
 // TestCloseRunner closes runners in every state.
 func TestCloseRunner(t *testing.T) {
 	ctx := context.Background()
-	for name, make := range map[string]func(t *testing.T, sys *iputest.System, r *Runner) []chan error{
-		"idle": func(t *testing.T, sys *iputest.System, r *Runner) []chan error { return nil },
-		"has run": func(t *testing.T, sys *iputest.System, r *Runner) []chan error {
+	for name, make := range map[string]func(t *testing.T, sys *testSystem, r *Runner) []chan error{
+		"idle": func(t *testing.T, sys *testSystem, r *Runner) []chan error { return nil },
+		"has run": func(t *testing.T, sys *testSystem, r *Runner) []chan error {
 			compute(t, r, 1)
 			return nil
 		},
-		"a replica stopped": func(t *testing.T, sys *iputest.System, r *Runner) []chan error {
+		"a replica stopped": func(t *testing.T, sys *testSystem, r *Runner) []chan error {
 			require.NoError(t, r.Replica(1).Stop())
 			return nil
 		},
-		"a replica closed": func(t *testing.T, sys *iputest.System, r *Runner) []chan error {
+		"a replica closed": func(t *testing.T, sys *testSystem, r *Runner) []chan error {
 			require.NoError(t, r.Replica(1).Close())
 			return nil
 		},
-		"a replica failed": func(t *testing.T, sys *iputest.System, r *Runner) []chan error {
+		"a replica failed": func(t *testing.T, sys *testSystem, r *Runner) []chan error {
 			sys.Inject(iputest.OnRun(mainProgram), &ipu.Error{Kind: ipu.KindUnknown})
 			require.Error(t, r.RunOn(ctx, 1, NewInputs(), NewOutputs()))
 			return nil
 		},
-		"everything under way": func(t *testing.T, sys *iputest.System, r *Runner) (all []chan error) {
+		"everything under way": func(t *testing.T, sys *testSystem, r *Runner) (all []chan error) {
 			sys.Inject(iputest.OnRun(mainProgram).Always(), iputest.ErrHang)
 			do := func(call func() error) {
 				result := make(chan error, 1)

@@ -75,7 +75,7 @@ func faults(err error, of *regexp.Regexp) []string {
 // walk is a runner in some state, with all that belongs to it.
 type walk struct {
 	ctx     context.Context
-	sys     *iputest.System
+	sys     *testSystem
 	r       *Runner
 	s       rt.Session            // of the runner
 	m       *modelrt.QueueManager // of own; nil for calls that need none
@@ -95,7 +95,7 @@ func panicking(w *walk) []rt.Option {
 
 // newWalk opens a runner with so many replicas, and a session of its own.
 func newWalk(t *testing.T, v variant, m *popef.Model, replicas int, opts func(*walk) []rt.Option) *walk {
-	w := &walk{ctx: context.Background(), sys: iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, 4)})}
+	w := &walk{ctx: context.Background(), sys: newSystem(iputest.Config{Devices: make([]ipu.DeviceInfo, 4)})}
 	runner := []rt.RunnerOption{rt.WithManager(w.sys.Manager()), rt.WithReplicas(replicas)}
 	session := []modelrt.SessionOption{rt.WithManager(w.sys.Manager())}
 	if opts != nil {
@@ -320,7 +320,7 @@ func TestErrorsOfPartsSayEachThingOnce(t *testing.T) {
 	require.NoError(t, released.Release())
 	queue := namedQueue{}
 	system := func(n int) rt.Option {
-		return rt.WithManager(iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, n)}).Manager())
+		return rt.WithManager(newSystem(iputest.Config{Devices: make([]ipu.DeviceInfo, n)}).Manager())
 	}
 	open := func(source genrt.Source, opts ...rt.RunnerOption) error {
 		r, err := Open(ctx, affineSpec(t), &LoadInputs{B: new(B)}, source, append([]rt.RunnerOption{system(1)}, opts...)...)
@@ -465,7 +465,7 @@ func fullRing(t *testing.T, r *ring.Ring[int]) *ring.Ring[int] {
 
 // taken is a device that somebody else holds.
 func taken() ipu.Device {
-	sys := iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, 1)})
+	sys := newSystem(iputest.Config{Devices: make([]ipu.DeviceInfo, 1)})
 	sys.Occupy(0)
 	return sys.Device(0)
 }

@@ -121,8 +121,8 @@ func exampleSession(opts ...modelrt.SessionOption) rt.Session {
 }
 
 // exampleSystem is a machine with so many IPUs.
-func exampleSystem(devices int) *iputest.System {
-	return iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, devices)})
+func exampleSystem(devices int) *testSystem {
+	return newSystem(iputest.Config{Devices: make([]ipu.DeviceInfo, devices)})
 }
 
 // connectExample connects memory to x and y.
@@ -150,7 +150,7 @@ func values(b []byte) []float32 {
 
 // printEvents prints what happened in a test system, without what only concerns
 // the data of streams.
-func printEvents(sys *iputest.System) {
+func printEvents(sys *testSystem) {
 	for _, line := range sys.Trace(iputest.EventAttach, iputest.EventDetach, iputest.EventLoad, iputest.EventRun, iputest.EventStop) {
 		fmt.Println(strings.TrimPrefix(line, "line.popef: "))
 	}

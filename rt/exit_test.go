@@ -32,7 +32,7 @@ func TestCallersCodeEndsGoroutine(t *testing.T) {
 							runtime.Goexit()
 						}
 					}
-					sys := iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, 1)}) // which calls it a violation
+					sys := newSystem(iputest.Config{Devices: make([]ipu.DeviceInfo, 1)}) // which calls it a violation
 					v := variant{"device", "", file(t, affineMetadata(), affinePortable(t), affineData), nil}
 					var opts []rt.RunnerOption
 					if backend == "cpu" {

@@ -21,7 +21,7 @@ type fake struct{}
 
 const fakeName = "rt-fake"
 
-func init() { ipu.Register(fake{}) }
+func init() { ipu.Register(through(fake{})) }
 
 // script says what an engine of the fake back end does.
 type script struct {

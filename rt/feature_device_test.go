@@ -345,6 +345,7 @@ func TestOneActiveSession(t *testing.T) {
 
 	// A CPU serves any number of sessions at a time.
 	cpu := variants(t)[2]
+	cpu.backend = "cpu" // whatever the others compute on
 	s1, _, _ := cpu.ready(t)
 	s2, _, w := cpu.ready(t, rt.WithDevice(s1.Device()))
 	require.NoError(t, s1.Run(ctx))

@@ -19,10 +19,10 @@ import (
 const step = time.Millisecond
 
 // overlapping returns a device that moves data while it computes, and its clock.
-func overlapping(t *testing.T, options ...ipu.Option) (*iputest.System, *iputest.Clock, []byte) {
+func overlapping(t *testing.T, options ...ipu.Option) (*testSystem, *iputest.Clock, []byte) {
 	t.Helper()
 	clock := iputest.NewClock()
-	sys := iputest.New(iputest.Config{Clock: clock, Staging: iputest.Staging{Slots: 4, Load: step, Compute: step, Store: step}})
+	sys := newSystem(iputest.Config{Clock: clock, Staging: iputest.Staging{Slots: 4, Load: step, Compute: step, Store: step}})
 	meta := affineMetadata()
 	for _, o := range options {
 		meta.EngineOptions = append(meta.EngineOptions, struct{ Name, Value string }(o))
@@ -31,7 +31,7 @@ func overlapping(t *testing.T, options ...ipu.Option) (*iputest.System, *iputest
 }
 
 // openOverlapping opens the model on that device.
-func openOverlapping(t *testing.T, sys *iputest.System, model []byte, opts ...rt.RunnerOption) *Runner {
+func openOverlapping(t *testing.T, sys *testSystem, model []byte, opts ...rt.RunnerOption) *Runner {
 	t.Helper()
 	r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, genrt.Source{Name: "affine.popef", Bytes: model},
 		append(opts, rt.WithManager(sys.Manager()))...)
@@ -149,8 +149,8 @@ func TestOverlapEnds(t *testing.T) {
 		}()
 		return until(clock, done)
 	}
-	for name, test := range map[string]func(t *testing.T, r *Runner, sys *iputest.System, clock *iputest.Clock){
-		"lone request": func(t *testing.T, r *Runner, sys *iputest.System, clock *iputest.Clock) {
+	for name, test := range map[string]func(t *testing.T, r *Runner, sys *testSystem, clock *iputest.Clock){
+		"lone request": func(t *testing.T, r *Runner, sys *testSystem, clock *iputest.Clock) {
 			ticket, out := submit(t, r, ctx, 1)
 			require.Equal(t, 3, finish(clock, func() {
 				if err := ticket.Wait(ctx); err != nil {
@@ -159,7 +159,7 @@ func TestOverlapEnds(t *testing.T) {
 			}))
 			require.Equal(t, want(1), out.Y)
 		},
-		"Shutdown": func(t *testing.T, r *Runner, sys *iputest.System, clock *iputest.Clock) {
+		"Shutdown": func(t *testing.T, r *Runner, sys *testSystem, clock *iputest.Clock) {
 			var tickets []rt.Ticket
 			for i := range 4 {
 				ticket, _ := submit(t, r, ctx, float32(i))
@@ -174,7 +174,7 @@ func TestOverlapEnds(t *testing.T) {
 				require.NoError(t, ticket.Wait(ctx))
 			}
 		},
-		"Close": func(t *testing.T, r *Runner, sys *iputest.System, clock *iputest.Clock) {
+		"Close": func(t *testing.T, r *Runner, sys *testSystem, clock *iputest.Clock) {
 			var tickets []rt.Ticket
 			for i := range 4 {
 				ticket, _ := submit(t, r, ctx, float32(i))
@@ -187,7 +187,7 @@ func TestOverlapEnds(t *testing.T) {
 				require.ErrorIs(t, ticket.Wait(ctx), rt.ErrClosed)
 			}
 		},
-		"Run among them": func(t *testing.T, r *Runner, sys *iputest.System, clock *iputest.Clock) {
+		"Run among them": func(t *testing.T, r *Runner, sys *testSystem, clock *iputest.Clock) {
 			a, first := submit(t, r, ctx, 1)
 			b, second := submit(t, r, ctx, 2)
 			finish(clock, func() {
@@ -206,7 +206,7 @@ func TestOverlapEnds(t *testing.T) {
 			require.Equal(t, want(1), first.Y)
 			require.Equal(t, want(2), second.Y)
 		},
-		"context": func(t *testing.T, r *Runner, sys *iputest.System, clock *iputest.Clock) {
+		"context": func(t *testing.T, r *Runner, sys *testSystem, clock *iputest.Clock) {
 			over, cancel := context.WithCancel(ctx)
 			a, first := submit(t, r, ctx, 1)
 			b, second := submit(t, r, over, 2)
@@ -227,7 +227,7 @@ func TestOverlapEnds(t *testing.T) {
 			require.Equal(t, want(1), first.Y)
 			require.Equal(t, want(3), third.Y)
 		},
-		"loaded again while it waits": func(t *testing.T, r *Runner, sys *iputest.System, clock *iputest.Clock) {
+		"loaded again while it waits": func(t *testing.T, r *Runner, sys *testSystem, clock *iputest.Clock) {
 			replica, err := r.core.Begin(ctx, 0)
 			require.NoError(t, err)
 			reloaded := make(chan error, 1)
@@ -251,7 +251,7 @@ func TestOverlapEnds(t *testing.T) {
 			require.Equal(t, want(2), out.Y)
 			require.Equal(t, want(1), first.Y)
 		},
-		"loaded again": func(t *testing.T, r *Runner, sys *iputest.System, clock *iputest.Clock) {
+		"loaded again": func(t *testing.T, r *Runner, sys *testSystem, clock *iputest.Clock) {
 			a, first := submit(t, r, ctx, 1)
 			b, second := submit(t, r, ctx, 1)
 			synctest.Wait()

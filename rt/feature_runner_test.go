@@ -20,9 +20,9 @@ import (
 
 // tested is a system of n test devices and the test model's portable
 // executable.
-func tested(t *testing.T, n int) (*iputest.System, variant) {
+func tested(t *testing.T, n int) (*testSystem, variant) {
 	t.Helper()
-	sys := iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, n)})
+	sys := newSystem(iputest.Config{Devices: make([]ipu.DeviceInfo, n)})
 	t.Cleanup(func() { require.Empty(t, sys.Violations()) })
 	return sys, variant{"device", "", file(t, affineMetadata(), affinePortable(t), affineData), nil}
 }
@@ -54,7 +54,7 @@ func TestOpenFindsDeviceAndLoads(t *testing.T) {
 		{genrt.Source{Path: filepath.Join(dir, "absent")}, []rt.RunnerOption{rt.WithModelFile(program, weights)}},
 		{genrt.Source{Path: filepath.Join(dir, "absent")}, []rt.RunnerOption{rt.WithModelBytes(v.model)}},
 	} {
-		r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, from.source, append(from.opts, rt.WithBackend("cpu"))...)
+		r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, from.source, append(from.opts, rt.WithBackend(portable))...)
 		require.NoError(t, err)
 		compute(t, r, 2)
 		require.NoError(t, r.Close())
@@ -242,7 +242,7 @@ func TestFrozenInputs(t *testing.T) {
 		{rt.WithData("y", floats(1, 2)), rt.ErrUnknownStream, `"y"`},
 		{rt.WithData("w", floats(1)), rt.ErrData, "4 bytes, want 8"},
 	} {
-		_, err := Open(ctx, affineSpec(t), &LoadInputs{B: new(B)}, genrt.Source{Name: "affine.popef", Bytes: v.model}, rt.WithBackend("cpu"), c.opt)
+		_, err := Open(ctx, affineSpec(t), &LoadInputs{B: new(B)}, genrt.Source{Name: "affine.popef", Bytes: v.model}, rt.WithBackend(portable), c.opt)
 		require.ErrorIs(t, err, c.is)
 		require.ErrorContains(t, err, c.text)
 	}

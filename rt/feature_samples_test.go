@@ -301,7 +301,7 @@ func TestSamplesLayout(t *testing.T) {
 		}
 	}
 	v := variants(t)[2]
-	r, err := Open(context.Background(), spec, &LoadInputs{B: &B{[2]float32{10, 20}}}, genrt.Source{Name: "affine.popef", Bytes: v.model}, rt.WithBackend("cpu"))
+	r, err := Open(context.Background(), spec, &LoadInputs{B: &B{[2]float32{10, 20}}}, genrt.Source{Name: "affine.popef", Bytes: v.model}, rt.WithBackend(portable))
 	require.NoError(t, err)
 	defer r.Close()
 	x := []X{{[2]float32{1, 2}}, {[2]float32{3, 4}}, {[2]float32{5, 6}}}
@@ -310,7 +310,7 @@ func TestSamplesLayout(t *testing.T) {
 	require.Equal(t, []Y{{[2]float32{12, 26}}, {[2]float32{16, 32}}, {[2]float32{20, 38}}}, y)
 
 	spec.Anchors[1].Blocks = 3
-	_, err = Open(context.Background(), spec, &LoadInputs{B: new(B)}, genrt.Source{Name: "affine.popef", Bytes: v.model}, rt.WithBackend("cpu"))
+	_, err = Open(context.Background(), spec, &LoadInputs{B: new(B)}, genrt.Source{Name: "affine.popef", Bytes: v.model}, rt.WithBackend(portable))
 	require.ErrorIs(t, err, rt.ErrGenerated)
 }
 

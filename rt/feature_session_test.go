@@ -94,9 +94,9 @@ func TestSessionOfPathsOrModel(t *testing.T) {
 	whole, err := popef.Load(program, weights)
 	require.NoError(t, err)
 	defer whole.Close()
-	fromPaths, err := modelrt.OpenSession(ctx, []string{program, weights}, rt.WithBackend("cpu"))
+	fromPaths, err := modelrt.OpenSession(ctx, []string{program, weights}, rt.WithBackend(portable))
 	require.NoError(t, err)
-	fromModel, err := modelrt.NewSession(ctx, whole, rt.WithBackend("cpu"))
+	fromModel, err := modelrt.NewSession(ctx, whole, rt.WithBackend(portable))
 	require.NoError(t, err)
 	for _, s := range []rt.Session{fromPaths, fromModel} {
 		x, y, _ := buffers(t, s)
@@ -171,7 +171,7 @@ func TestRemoteBufferNeedsData(t *testing.T) {
 	meta := affineMetadata()
 	meta.Anchors[3].RemoteBuffer = true // w
 	exe := affinePortable(t)
-	s, _, w := variant{backend: "cpu", model: file(t, meta, exe, affineData)}.ready(t)
+	s, _, w := variant{backend: portable, model: file(t, meta, exe, affineData)}.ready(t)
 	require.NoError(t, s.Run(ctx), "it behaves as any other")
 	require.NoError(t, s.Save(ctx))
 	require.Equal(t, floats(2, 3), w.Bytes())
@@ -371,7 +371,7 @@ func TestUnconnectedAnchors(t *testing.T) {
 // Feature 31.
 func TestInputsOutputsAndModel(t *testing.T) {
 	m := load(t, variants(t)[2].model)
-	s, err := modelrt.NewSession(context.Background(), m, rt.WithBackend("cpu"))
+	s, err := modelrt.NewSession(context.Background(), m, rt.WithBackend(portable))
 	require.NoError(t, err)
 	defer s.Close()
 	handles := func(anchors []modelrt.Anchor) (out []string) {
@@ -536,7 +536,7 @@ func TestTargetOfModel(t *testing.T) {
 
 	// A portable executable runs on any version, and has no options for Poplar.
 	model := file(t, meta, affinePortable(t), affineData)
-	sys := iputest.New(iputest.Config{Devices: []ipu.DeviceInfo{{NumIPUs: 4}, {NumIPUs: 2, RemoteBuffers: true}, {NumIPUs: 4, RemoteBuffers: true}}})
+	sys := newSystem(iputest.Config{Devices: []ipu.DeviceInfo{{NumIPUs: 4}, {NumIPUs: 2, RemoteBuffers: true}, {NumIPUs: 4, RemoteBuffers: true}}})
 	s = variant{model: model}.session(t, rt.WithManager(sys.Manager()), rt.WithDeviceOption("a", "b"))
 	require.Equal(t, ipu.Target{NumIPUs: 4, RemoteBuffers: true}, s.Target())
 	require.Equal(t, 2, s.Device().Info().ID, "the only one that fits")
@@ -544,7 +544,7 @@ func TestTargetOfModel(t *testing.T) {
 
 	// One IPU is no device for a model of two.
 	meta.NumIPUs = 2
-	sys = iputest.New(iputest.Config{})
+	sys = newSystem(iputest.Config{})
 	_, err := modelrt.NewSession(context.Background(), load(t, file(t, meta, affinePortable(t), affineData)), rt.WithManager(sys.Manager()))
 	require.ErrorIs(t, err, ipu.ErrNoDevice)
 }

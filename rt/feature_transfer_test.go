@@ -19,7 +19,7 @@ import (
 // scripted is a session of a model on a test device whose main program copies x
 // to y three times, after the steps in first. x may be prefetched depth
 // transfers ahead.
-func scripted(t *testing.T, depth int, first []iputest.Step, opts ...modelrt.SessionOption) (*iputest.System, rt.Session) {
+func scripted(t *testing.T, depth int, first []iputest.Step, opts ...modelrt.SessionOption) (*testSystem, rt.Session) {
 	t.Helper()
 	in := iputest.In("h2d_x", "f32", 2)
 	in.Depth = depth
@@ -33,7 +33,7 @@ func scripted(t *testing.T, depth int, first []iputest.Step, opts ...modelrt.Ses
 	meta.DeviceIterations = 3
 	meta.ProgramFlow = popef.ProgramFlow{Main: []uint32{mainProgram}}
 	meta.Anchors = meta.Anchors[1:3] // x and y
-	sys := iputest.New(iputest.Config{})
+	sys := newSystem(iputest.Config{})
 	t.Cleanup(func() { require.Empty(t, sys.Violations()) })
 	v := variant{"scripted", sys.Name(), file(t, meta, script.Executable(), nil), nil}
 	return sys, v.session(t, append(opts, rt.WithManager(sys.Manager()))...)
@@ -41,7 +41,7 @@ func scripted(t *testing.T, depth int, first []iputest.Step, opts ...modelrt.Ses
 
 // moves returns what a test device did with x, in short: F, P, C and I with the
 // number of the transfer, and - behind a refused prefetch.
-func moves(sys *iputest.System) string {
+func moves(sys *testSystem) string {
 	var words []string
 	for _, e := range sys.Events(iputest.EventFetch, iputest.EventPrefetch, iputest.EventComplete, iputest.EventInvalidate) {
 		if e.Stream != "h2d_x" {

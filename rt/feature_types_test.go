@@ -85,7 +85,7 @@ func TestProgramsAndIPUs(t *testing.T) {
 		return Open(ctx, spec, &LoadInputs{B: &B{[2]float32{10, 20}}}, genrt.Source{Name: "affine.popef", Bytes: model}, opts...)
 	}
 
-	sys := iputest.New(iputest.Config{Devices: []ipu.DeviceInfo{{NumIPUs: 1}, {NumIPUs: 4}, {NumIPUs: 2}, {NumIPUs: 4}}})
+	sys := newSystem(iputest.Config{Devices: []ipu.DeviceInfo{{NumIPUs: 1}, {NumIPUs: 4}, {NumIPUs: 2}, {NumIPUs: 4}}})
 	r, err := open(rt.WithManager(sys.Manager()), rt.WithReplicas(2))
 	require.NoError(t, err)
 	for i, id := range []int{1, 3} {
@@ -117,7 +117,7 @@ func TestProgramsAndIPUs(t *testing.T) {
 	compute(t, r, 6)
 	require.NoError(t, r.Close())
 
-	sys = iputest.New(iputest.Config{Devices: []ipu.DeviceInfo{{NumIPUs: 4}}})
+	sys = newSystem(iputest.Config{Devices: []ipu.DeviceInfo{{NumIPUs: 4}}})
 	s, yb, _ := variant{model: model}.ready(t, rt.WithManager(sys.Manager()))
 	require.Equal(t, 2, s.DeviceIterations())
 	for range 2 {

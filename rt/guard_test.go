@@ -49,7 +49,7 @@ func (p *trap) caught(t *testing.T, err error) {
 // guardBackends are an engine in the caller's goroutine, and a device.
 func guardBackends(t *testing.T, test func(t *testing.T, v variant, opts ...modelrt.SessionOption)) {
 	t.Run("cpu", func(t *testing.T) {
-		test(t, variant{"cpu", "cpu", file(t, affineMetadata(), affinePortable(t), affineData), nil})
+		test(t, variant{"cpu", portable, file(t, affineMetadata(), affinePortable(t), affineData), nil})
 	})
 	t.Run("device", func(t *testing.T) {
 		sys, v := tested(t, 1)
@@ -162,7 +162,7 @@ func TestStreamPanics(t *testing.T) {
 			}
 		}
 		require.Subset(t, slices.Collect(maps.Keys(sprung)), []string{"Fetch", "Complete"})
-		if v.name == "cpu" {
+		if v.backend == "cpu" {
 			require.Subset(t, slices.Collect(maps.Keys(sprung)), []string{"Memory", "Constant"})
 		} else {
 			require.Subset(t, slices.Collect(maps.Keys(sprung)), []string{"Prefetch"})
@@ -247,7 +247,7 @@ func TestObserverPanics(t *testing.T) {
 
 // flushPanics runs a batch that is not full.
 func flushPanics(t *testing.T, v variant, listener rt.Option, p *trap) {
-	sys := iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, 1)})
+	sys := newSystem(iputest.Config{Devices: make([]ipu.DeviceInfo, 1)})
 	r := v.open(t, rt.WithManager(sys.Manager()), listener)
 	x, y := someSamples(1, 1)
 	p.caught(t, r.RunSamples(context.Background(), x, y))

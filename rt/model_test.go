@@ -167,5 +167,5 @@ func variants(t testing.TB) []variant {
 		out = append(out, variant{map[bool]string{false: "in place", true: "fetching"}[fetching], fakeName,
 			file(t, affineMetadata(), []byte(name), affineData), s})
 	}
-	return append(out, variant{"cpu", "cpu", file(t, affineMetadata(), affinePortable(t), affineData), nil})
+	return append(out, variant{"cpu", portable, file(t, affineMetadata(), affinePortable(t), affineData), nil})
 }

@@ -61,7 +61,7 @@ func ExampleWithObserver() {
 	m := &metrics{}
 	m.Requests.Init()
 	ctx := context.Background()
-	sys := iputest.New(iputest.Config{})
+	sys := newSystem(iputest.Config{})
 	session, err := modelrt.NewSession(ctx, echoModel(), rt.WithManager(sys.Manager()), rt.WithObserver(m.observe), rt.Timed(), rt.AutoReset())
 	if err != nil {
 		fmt.Println(err)

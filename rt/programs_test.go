@@ -40,7 +40,7 @@ func TestRequestsOfSeveralPrograms(t *testing.T) {
 	var code bytes.Buffer
 	require.NoError(t, encoding.Encode(&code, exe))
 
-	r := variant{backend: "cpu", model: file(t, meta, code.Bytes(), affineData)}.open(t)
+	r := variant{backend: portable, model: file(t, meta, code.Bytes(), affineData)}.open(t)
 	in, out := NewInputs(), NewOutputs()
 	for i := range 3 {
 		for name, request := range map[string]func() error{

@@ -245,7 +245,7 @@ func TestQueueGroupTogether(t *testing.T) {
 func TestQueueGroupModel(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		ctx := context.Background()
-		s := shiftSession(t, "cpu", shiftPortable())
+		s := shiftSession(t, portable, shiftPortable())
 		defer s.Close()
 		require.NoError(t, s.ConnectData(ctx, "h2d_b", floats(10, 20, 30)))
 		user := modelrt.InMain(s.Contract().Flow, modelrt.BindUser, modelrt.SkipBind)

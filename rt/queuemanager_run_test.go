@@ -135,7 +135,7 @@ func TestQueuesRunIdle(t *testing.T) {
 		require.NoError(t, s.Shutdown(ctx))
 		require.NoError(t, <-ended)
 	})
-	s := shiftSession(t, "cpu", shiftPortable())
+	s := shiftSession(t, portable, shiftPortable())
 	none := modelrt.InMain(s.Contract().Flow, modelrt.SkipBind, modelrt.SkipBind)
 	m, err := modelrt.NewQueueManager(context.Background(), s, modelrt.QueueConfig{Inputs: none, Outputs: none})
 	require.NoError(t, err)
@@ -146,7 +146,7 @@ func TestQueuesRunIdle(t *testing.T) {
 // when there is memory for its outputs.
 func TestQueuesRunOutputs(t *testing.T) {
 	ctx := context.Background()
-	s := shiftSession(t, "cpu", shiftPortable())
+	s := shiftSession(t, portable, shiftPortable())
 	require.NoError(t, s.ConnectData(ctx, "h2d_b", floats(1, 2, 3)))
 	require.NoError(t, s.ConnectData(ctx, "h2d_x", newShiftRequest(5, shiftBatch).in))
 	m, err := modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{Inputs: func(modelrt.Anchor) modelrt.CallbackPolicy { return modelrt.SkipBind }})
@@ -169,7 +169,7 @@ func TestQueuesRunOutputs(t *testing.T) {
 // and after a reset everything works.
 func TestQueuesRunFailure(t *testing.T) {
 	ctx := context.Background()
-	sys := iputest.New(iputest.Config{})
+	sys := newSystem(iputest.Config{})
 	model, err := popef.LoadBytes("shift.popef", file(t, shiftMetadata(), shiftPortable(), map[string][]byte{"b": floats(10, 20, 30)}))
 	require.NoError(t, err)
 	s, err := modelrt.NewSession(ctx, model, rt.WithManager(sys.Manager()), rt.AutoReset(), rt.Timed())

@@ -258,7 +258,7 @@ func TestFailureDisconnectsQueues(t *testing.T) {
 	ctx := context.Background()
 	for name, fault := range map[string]iputest.Fault{"before": iputest.OnRun(mainProgram), "between": iputest.OnTransfer("d2h_y")} {
 		t.Run(name, func(t *testing.T) {
-			sys := iputest.New(iputest.Config{})
+			sys := newSystem(iputest.Config{})
 			model, err := popef.LoadBytes("shift.popef", file(t, shiftMetadata(), shiftPortable(), map[string][]byte{"b": floats(10, 20, 30)}))
 			require.NoError(t, err)
 			s, err := modelrt.NewSession(ctx, model, rt.WithManager(sys.Manager()), rt.AutoReset())

@@ -80,7 +80,7 @@ func TestQueueManager(t *testing.T) {
 func TestQueuePredicates(t *testing.T) {
 	ctx := context.Background()
 	flow := shiftMetadata().ProgramFlow
-	s := shiftSession(t, "cpu", shiftPortable())
+	s := shiftSession(t, portable, shiftPortable())
 	require.NoError(t, s.ConnectData(ctx, "h2d_b", floats(1, 2, 3)))
 	m, err := modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{
 		Inputs:  modelrt.InMain(flow, modelrt.BindUser, modelrt.SkipBind),
@@ -97,7 +97,7 @@ func TestQueuePredicates(t *testing.T) {
 	require.Equal(t, floats(1, 2, 3, 2, 3, 4, 3, 4, 5, 4, 5, 6), out)
 	require.NoError(t, s.Save(ctx), "into the empty end")
 
-	s = shiftSession(t, "cpu", shiftPortable())
+	s = shiftSession(t, portable, shiftPortable())
 	for name, c := range map[string]modelrt.QueueConfig{
 		"policy":    {Inputs: func(modelrt.Anchor) modelrt.CallbackPolicy { return 9 }},
 		"ring size": {RingSize: func(modelrt.Anchor) int { return 0 }},

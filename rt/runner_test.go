@@ -22,7 +22,10 @@ import (
 	"github.com/popefgen/popefgen/rt/genrt"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	start()
+	goleak.VerifyTestMain(m)
+}
 
 // open opens the model and closes it with the test.
 func (v variant) open(t testing.TB, opts ...rt.RunnerOption) *Runner {

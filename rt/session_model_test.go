@@ -35,7 +35,7 @@ type sessionModel struct {
 
 // world is some sessions on some devices.
 type world struct {
-	sys      *iputest.System
+	sys      *testSystem
 	devices  []*iputest.Device
 	broken   []bool // a device must be repaired
 	holder   []int  // the session that a device works for; -1 for none
@@ -165,7 +165,7 @@ func TestSessionModel(t *testing.T) {
 	model := load(t, v.model)
 	ctx := context.Background()
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{sys: iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, 2)}), broken: make([]bool, 2), holder: []int{-1, -1}}
+		w := &world{sys: newSystem(iputest.Config{Devices: make([]ipu.DeviceInfo, 2)}), broken: make([]bool, 2), holder: []int{-1, -1}}
 		for i := range 2 {
 			w.devices = append(w.devices, w.sys.Device(i))
 		}

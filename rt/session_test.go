@@ -230,6 +230,7 @@ func TestUnconnected(t *testing.T) {
 
 func TestGetters(t *testing.T) {
 	v := variants(t)[2]
+	v.backend = "cpu" // whose device this looks at
 	s := v.session(t)
 	var inputs, user, outputs []string
 	for _, a := range s.Inputs() {

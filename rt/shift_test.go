@@ -109,7 +109,7 @@ func shiftPortable() []byte {
 // onShift runs a test on the model on every back end, with queues for all of
 // its streams and b loaded.
 func onShift(t *testing.T, c modelrt.QueueConfig, test func(t *testing.T, s rt.Session, m *modelrt.QueueManager), opts ...modelrt.SessionOption) {
-	for _, backend := range []string{"cpu", fakeName} {
+	for _, backend := range []string{portable, fakeName} {
 		t.Run(backend, func(t *testing.T) {
 			exe := shiftPortable()
 			if backend == fakeName {

@@ -73,7 +73,7 @@ func heap() uint64 {
 // weights and which runner it comes from.
 type soak struct {
 	t       *testing.T
-	sys     *iputest.System
+	sys     *testSystem
 	runners []*soaked
 	queued  *soakQueue
 
@@ -135,7 +135,7 @@ var errSoak = errors.New("injected")
 // "guest" shares device 0 with it, and "host" computes on the cpu.
 func newSoak(t *testing.T) *soak {
 	s := &soak{t: t}
-	s.sys = iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, 3), Functions: map[string]iputest.Function{"affine": s.affine}})
+	s.sys = newSystem(iputest.Config{Devices: make([]ipu.DeviceInfo, 3), Functions: map[string]iputest.Function{"affine": s.affine}})
 	script := iputest.Script{
 		Streams: []iputest.Stream{
 			iputest.In("h2d_x", "f32", 2), iputest.Out("anchor_d2h_y", "f32", 2),
@@ -160,7 +160,7 @@ func newSoak(t *testing.T) *soak {
 		rt.WithBatching(rt.BatchPolicy{Linger: 50 * time.Microsecond}), rt.Timed())...)
 	s.open("guest", 1, true, -1, model, append(on, rt.WithDevice(d0))...)
 	s.open("host", 1, false, 2, file(t, affineMetadata(), affinePortable(t), affineData),
-		rt.WithBackend("cpu"), rt.WithObserver(s.observe), rt.WithBatching(rt.BatchPolicy{Linger: rt.Forever, Quiet: 20 * time.Microsecond}))
+		rt.WithBackend(portable), rt.WithObserver(s.observe), rt.WithBatching(rt.BatchPolicy{Linger: rt.Forever, Quiet: 20 * time.Microsecond}))
 	s.queued = newSoakQueue(s)
 	return s
 }

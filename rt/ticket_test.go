@@ -343,7 +343,7 @@ func TestConfigTellsEveryOption(t *testing.T) {
 	require.Equal(t, 1, c.Replicas)
 	require.Equal(t, -1, c.MaxWaiting)
 	require.Equal(t, QueueDepth, c.QueueDepth)
-	require.Equal(t, "cpu", c.Backend)
+	require.Equal(t, portable, c.Backend)
 	require.False(t, c.SingleCaller || c.Timed || c.AutoReset || c.SaveOnUnbind || c.WrapFeeds || c.SkipHashCheck)
 	require.Zero(t, c.Batching)
 

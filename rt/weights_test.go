@@ -44,7 +44,7 @@ func TestWeightNames(t *testing.T) {
 	ctx := context.Background()
 	meta := affineMetadata()
 	meta.Anchors[4].Name = "w" // as the one before it
-	s := variant{backend: "cpu", model: file(t, meta, affinePortable(t), nil)}.session(t)
+	s := variant{backend: portable, model: file(t, meta, affinePortable(t), nil)}.session(t)
 	err := s.UpdateWeights(ctx, rt.Weight{Anchor: "w", Data: floats(1, 2)})
 	require.ErrorIs(t, err, rt.ErrUnknownStream)
 	require.Contains(t, err.Error(), "use the stream handle")

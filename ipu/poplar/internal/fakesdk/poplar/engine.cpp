@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -23,6 +24,17 @@ std::string taken(char *text) {
   std::string s = text ? text : "";
   std::free(text);
   return s;
+}
+
+// check throws the error of a registered function, unless it is none.
+void check(char *text) {
+  const std::string all = taken(text);
+  if (all.empty())
+    return;
+  const auto line = all.find('\n');
+  const std::string effect = all.substr(0, line), message = line == std::string::npos ? "" : all.substr(line + 1);
+  const auto colon = effect.find(':');
+  raise(effect.substr(0, colon), colon == std::string::npos ? "" : effect.substr(colon + 1), message);
 }
 
 } // namespace
@@ -89,16 +101,15 @@ void EngineImpl::load(const std::shared_ptr<DeviceImpl> &d) {
     throw poplar::poplar_error("The executable was compiled for " + program->arch + ", the device is " + std::string(t.getTargetArchString()));
   if (program->ipus && program->ipus != t.getNumIPUs())
     throw poplar::poplar_error("The executable was compiled for " + std::to_string(program->ipus) + " IPUs, the device has " + std::to_string(t.getNumIPUs()));
-  if (handle) {
-    std::string why = taken(registered()->load(handle));
-    if (!why.empty())
-      throw poplar::poplar_error(why);
-  }
+  if (handle)
+    check(registered()->load(handle));
   for (auto &b : buffers)
     std::fill(b.second.begin(), b.second.end(), 0);
   device = d;
   d->owner = this;
   loaded = true, broken = false;
+  if (!environment("FAKE_POPLAR_TRACE", "").empty())
+    std::fputs("fake poplar: loaded\n", stderr);
 }
 
 void EngineImpl::run(unsigned index) {
@@ -124,11 +135,12 @@ void EngineImpl::run(unsigned index) {
     lookAhead();
     if (program->computed) {
       failure = nullptr;
-      std::string why = taken(registered()->run(handle, index, this));
-      if (failure)
+      char *why = registered()->run(handle, index, this);
+      if (failure) {
+        std::free(why);
         std::rethrow_exception(failure);
-      if (!why.empty())
-        throw poplar::application_runtime_error(why);
+      }
+      check(why);
     } else
       steps(*s, s->steps);
     for (auto &e : ends)
@@ -151,6 +163,8 @@ void EngineImpl::halted() const {
 
 void EngineImpl::stop() {
   halt = true;
+  if (handle)
+    registered()->stop(handle);
   strike("stop", "");
 }
 
@@ -238,17 +252,8 @@ void EngineImpl::move(std::size_t i) {
     if (!e.ahead.empty()) {
       e.tensor.swap(e.ahead.front());
       e.ahead.pop_front();
-    } else {
-      e.lent.assign(s.bytes, static_cast<char>(0xDB));
-      if (s.output)
-        e.lent = e.tensor;
-      on(e, [&] { e.callback->fetch(e.lent.data()); });
-      if (!s.output)
-        e.tensor = e.lent;
-      e.lent.assign(s.bytes, static_cast<char>(0xDB));
-      if (nasty.poison)
-        std::vector<char>().swap(e.lent);
-    }
+    } else
+      fetch(e, s.output, e.tensor.data(), s.bytes);
     e.late++;
     if (!nasty.delay)
       settle(e);
@@ -256,6 +261,72 @@ void EngineImpl::move(std::size_t i) {
   for (auto &other : ends)
     other.refused = false;
   lookAhead();
+}
+
+// fetch has a callback move a tensor.
+void EngineImpl::fetch(End &e, bool output, char *tensor, std::size_t bytes) {
+  e.lent.assign(bytes, static_cast<char>(0xDB));
+  if (output)
+    e.lent.assign(tensor, tensor + bytes);
+  on(e, [&] { e.callback->fetch(e.lent.data()); });
+  if (!output)
+    std::copy(e.lent.begin(), e.lent.end(), tensor);
+  e.lent.assign(bytes, static_cast<char>(0xDB));
+  if (nasty.poison)
+    std::vector<char>().swap(e.lent);
+}
+
+// prefetch asks a callback for a tensor, and reports whether there was one.
+bool EngineImpl::prefetch(End &e, const std::string &handle, char *tensor, std::size_t bytes) {
+  strike("prefetch", handle, &halt);
+  e.lent.assign(bytes, static_cast<char>(0xDB));
+  auto result = poplar::StreamCallback::Result::NotAvailable;
+  on(e, [&] { result = e.callback->prefetch(e.lent.data()); });
+  const bool there = result == poplar::StreamCallback::Result::Success;
+  if (there)
+    std::copy(e.lent.begin(), e.lent.end(), tensor);
+  e.lent.assign(bytes, static_cast<char>(0xDB));
+  return there;
+}
+
+int EngineImpl::call(std::size_t i, int what, void *data, std::size_t bytes) {
+  try {
+    if (i >= ends.size() || (data && ends[i].tensor.size() != bytes))
+      throw poplar::poplar_error("a transfer of a stream that does not fit");
+    const auto &s = program->streams[i];
+    End &e = ends[i];
+    auto *tensor = static_cast<char *>(data);
+    switch (what) {
+    case FAKE_FETCH:
+      strike("fetch", s.handle, &halt);
+      halted();
+      if (nasty.latency)
+        std::this_thread::sleep_for(std::chrono::microseconds(nasty.latency));
+      if (!e.buffer)
+        fetch(e, s.output, tensor, bytes);
+      else if (s.output)
+        std::memcpy(e.buffer, tensor, bytes);
+      else
+        std::memcpy(tensor, e.buffer, bytes);
+      return 0;
+    case FAKE_PREFETCH:
+      halted();
+      if (e.buffer)
+        std::memcpy(tensor, e.buffer, bytes);
+      return e.buffer || (e.callback && prefetch(e, s.handle, tensor, bytes));
+    case FAKE_COMPLETE:
+      if (e.callback)
+        on(e, [&] { e.callback->complete(); });
+      return 0;
+    default:
+      if (e.callback)
+        on(e, [&] { e.callback->invalidatePrefetched(); });
+      return 0;
+    }
+  } catch (...) {
+    failure = std::current_exception();
+    return -1;
+  }
 }
 
 // settle makes the calls of complete that are due.
@@ -293,15 +364,10 @@ bool EngineImpl::ask(std::size_t i) {
   if (s.output || !e.callback || e.refused || e.ahead.size() >= s.depth || (nasty.refuse && nasty.chance(2)))
     return false;
   settle(e);
-  strike("prefetch", s.handle, &halt);
-  e.lent.assign(s.bytes, static_cast<char>(0xDB));
-  auto result = poplar::StreamCallback::Result::NotAvailable;
-  on(e, [&] { result = e.callback->prefetch(e.lent.data()); });
-  if (result == poplar::StreamCallback::Result::Success)
-    e.ahead.push_back(e.lent);
-  else
-    e.refused = true;
-  e.lent.assign(s.bytes, static_cast<char>(0xDB));
+  std::vector<char> next(s.bytes);
+  e.refused = !prefetch(e, s.handle, next.data(), s.bytes);
+  if (!e.refused)
+    e.ahead.push_back(std::move(next));
   return !e.refused;
 }
 
@@ -422,6 +488,10 @@ bool Nasty::chance(unsigned oneIn) {
 
 extern "C" int fake_transfer(void *context, uint32_t stream, void *data, size_t size) {
   return static_cast<fake::EngineImpl *>(context)->transfer(stream, data, size);
+}
+
+extern "C" int fake_call(void *context, uint32_t stream, int what, void *data, size_t size) {
+  return static_cast<fake::EngineImpl *>(context)->call(stream, what, data, size);
 }
 
 namespace poplar {

@@ -20,7 +20,7 @@
 //	  read HANDLE | write HANDLE | call FUNCTION IN,… OUT,… | recall REMOTE BLOCK HANDLE | hang | wait MICROSECONDS
 //	  repeat N … end
 //	end
-//	data                                           a portable executable follows, which the registered functions run
+//	data                                           what follows is computed by the registered functions: a portable executable
 //
 // The tensors of its functions (copy, add, mul: of float32) are called as the streams are. What stands in names
 // and is no letter is written as %XX. A portable executable may also stand alone.

@@ -26,6 +26,9 @@ std::string environment(const char *name, const char *otherwise);
 // FAKE_POPLAR_FAULT="POINT[:ARGUMENT][@N|@*]=EFFECT[:ACTION];…". See fault.cpp.
 void strike(const std::string &point, const std::string &argument, const std::atomic<bool> *halt = nullptr);
 
+// raise throws the exception that an effect of the script of faults names.
+[[noreturn]] void raise(const std::string &effect, const std::string &action, const std::string &message);
+
 struct TargetImpl {
   poplar::TargetType type = poplar::TargetType::IPU;
   std::string arch = "ipu2", system = "fake";
@@ -131,6 +134,7 @@ public:
   void remote(const std::string &handle, std::uint64_t repeat, void *to, const void *from);
   std::vector<std::string> streams() const;
   int transfer(std::size_t stream, void *tensor, std::size_t bytes); // for the registered functions
+  int call(std::size_t stream, int what, void *tensor, std::size_t bytes); // as well
 
   poplar::OptionFlags options;
 
@@ -147,6 +151,8 @@ private:
   void steps(const Sequence &s, const std::vector<Step> &all);
   void compute(const Step &s);
   void move(std::size_t i);
+  void fetch(End &e, bool output, char *tensor, std::size_t bytes);
+  bool prefetch(End &e, const std::string &handle, char *tensor, std::size_t bytes);
   void lookAhead();
   bool ask(std::size_t i);
   void discard(std::size_t i);

@@ -57,10 +57,10 @@ void read(const std::string &text) {
   }
 }
 
-[[noreturn]] void fail(const Fault &f) {
+} // namespace
+
+void raise(const std::string &e, const std::string &a, const std::string &m) {
   using namespace poplar;
-  const std::string m = "injected at " + f.point + (f.argument.empty() ? "" : " " + f.argument);
-  const std::string &e = f.effect;
   if (e == "runtime")
     throw runtime_error(m);
   if (e == "application")
@@ -70,14 +70,14 @@ void read(const std::string &text) {
   if (e == "recoverable") {
     RecoveryAction action = RecoveryAction::IPU_RESET;
 #if FAKE_POPLAR_API >= 303
-    if (f.action == "LINK_RESET")
+    if (a == "LINK_RESET")
       action = RecoveryAction::LINK_RESET;
 #endif
-    if (f.action == "PARTITION_RESET")
+    if (a == "PARTITION_RESET")
       action = RecoveryAction::PARTITION_RESET;
-    if (f.action == "FULL_RESET")
+    if (a == "FULL_RESET")
       action = RecoveryAction::FULL_RESET;
-    if (f.action == "ODD")
+    if (a == "ODD")
       action = static_cast<RecoveryAction>(99);
     throw recoverable_runtime_error(action, m);
   }
@@ -112,8 +112,6 @@ void read(const std::string &text) {
   throw poplar_error(m);
 }
 
-} // namespace
-
 void strike(const std::string &point, const std::string &argument, const std::atomic<bool> *halt) {
   Fault hit;
   {
@@ -134,7 +132,7 @@ void strike(const std::string &point, const std::string &argument, const std::at
   if (hit.effect.empty())
     return;
   if (hit.effect != "hang")
-    fail(hit);
+    raise(hit.effect, hit.action, "injected at " + hit.point + (hit.argument.empty() ? "" : " " + hit.argument));
   while (halt && !halt->load())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
