@@ -17,7 +17,7 @@ PARALLEL  ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN || echo 2))))
 MODULES   := serve/grpc serve/nats serve/otel ipu/cpu/internal/kernel/internal/asm $(if $(filter all,$(POPEFGEN_TESTS)),bench serve/grpc/internal/manifests/strict)
 
 .DEFAULT_GOAL := help
-.PHONY: vet staticcheck tests checks unit-main unit-modules poplar poplar-bench poplar-short poplar-check release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture
+.PHONY: vet staticcheck tests checks unit-main unit-modules poplar poplar-bench poplar-short poplar-check release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test wasm-test mutants figures picture
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -182,7 +182,17 @@ cross: ## build for the other platforms without cgo
 CROSS_TESTED ?= ./ipu/num ./ipu/graph ./ipu/cpu/internal/kernel/... ./generated_examples/words
 CROSS_RUN    ?= .
 
-cross-test: ## tests of the plain Go path on arm64 (needs qemu-user) and js/wasm (needs node), as far as they are there; CROSS_RUN chooses some
+# Runs wasip1/wasm: a command that is installed beside the repository's modules, so that none of them requires it.
+WAZERO       := build/.clients/wazero
+WAZERO_MODULE := github.com/tetratelabs/wazero/cmd/wazero@v1.12.0
+
+wasm-test: ## the examples' models under node (js/wasm) and wazero (wasip1/wasm): same answers, bit for bit, as in plain Go here
+	@$(GO) version -m $(WAZERO) 2>/dev/null | grep -q "$$(echo $(WAZERO_MODULE) | sed 's/.*@//')" || { set -x; GOBIN=$(CURDIR)/$(dir $(WAZERO)) $(GO) install $(WAZERO_MODULE); } || echo "skipped wazero: it can't be installed"
+	@mkdir -p build; POPEFGEN_CROSS=1 POPEFGEN_WAZERO="$$(test -x $(WAZERO) && echo $(CURDIR)/$(WAZERO))" \
+	  $(GO) test -count=1 -timeout 30m -v -run TestSameAnswers ./generated_examples/internal/answers >build/wasm.log 2>&1 || { cat build/wasm.log; exit 1; }
+	@grep -E '^( *--- |ok|    [a-z_]*_test.go)' build/wasm.log
+
+cross-test: $(if $(filter .,$(CROSS_RUN)),wasm-test) ## make wasm-test, and tests of the plain Go path on arm64 (needs qemu-user) and js/wasm (needs node), as far as they are there; CROSS_RUN chooses some
 	POPEFGEN_CROSS=1 $(GO) test -count=1 -run TestProductsAreRounded ./ipu/cpu
 	@if command -v qemu-aarch64-static >/dev/null; then \
 	  CGO_ENABLED=0 GOARCH=arm64 $(GO) test -exec qemu-aarch64-static -short -run '$(CROSS_RUN)' $(CROSS_TESTED); else echo "skipped: no qemu-aarch64-static"; fi

@@ -3,7 +3,6 @@ package contract
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,12 +16,24 @@ const (
 	maxFactor = 1 << 20
 )
 
-// bareName is a name of a dimension that stands without quotes.
-var bareName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*`)
+// bareName returns the name of a dimension that stands without quotes at the
+// beginning of s: a letter or _, then letters, digits, _ and dots; "" if there
+// is none. Regular expressions would be half a megabyte in every program that
+// runs a model.
+func bareName(s string) string {
+	for i := range len(s) {
+		c := s[i]
+		letter := c == '_' || c|0x20 >= 'a' && c|0x20 <= 'z'
+		if !letter && (i == 0 || c != '.' && (c < '0' || c > '9')) {
+			return s[:i]
+		}
+	}
+	return s
+}
 
 // dimName returns the name of a dimension as texts have it.
 func dimName(name string) string {
-	if name != "" && bareName.FindString(name) == name {
+	if name != "" && bareName(name) == name {
 		return name
 	}
 	return strconv.QuoteToASCII(name)
@@ -267,7 +278,7 @@ func (p *parser) dimName() string {
 	if strings.HasPrefix(p.rest, `"`) {
 		return p.quoted()
 	}
-	name := bareName.FindString(p.rest)
+	name := bareName(p.rest)
 	if name == "" {
 		p.fail("the name of a dimension")
 	}
