@@ -59,6 +59,7 @@ var otherwisePackage = map[string]string{
 }
 
 var otherwise = map[string]string{
+	"TestSimulatedMemory":          "the memory of a simulated tile can't be chosen with Poplar",
 	"TestSimulatedRunner":          simulated,
 	"TestSimulationRefused":        simulated,
 	"TestLookAheadOfSimulation":    simulated,
