@@ -60,7 +60,10 @@ type run struct {
 
 // begin makes r another run.
 func (r *run) begin(e *Engine, slot int, ctx context.Context, p *program, doing string) {
-	r.e, r.slot, r.seat, r.ctx, r.p, r.doing = e, slot, &e.seats[slot], ctx, p, doing
+	if r.seat == nil { // it stays the same: callbacks of an earlier run looked at it, which the race detector does not know to be over
+		r.e, r.slot, r.seat = e, slot, &e.seats[slot]
+	}
+	r.ctx, r.p, r.doing = ctx, p, doing
 	r.number = e.numbers.Add(1)
 	r.staged, r.cause, r.forced = slot > 0, nil, false
 	r.stopped.Store(false)
@@ -197,11 +200,24 @@ func (e *Engine) execute(ctx context.Context, p *program) error {
 		e.current.Store(r)
 	}
 	r.begin(e, 0, ctx, p, "")
+	e.mu.Lock()
+	err := e.refusal() // Stop may have come since that was looked at, and will not come again
+	if err == nil {
+		e.active, e.direct = true, r
+	}
+	e.mu.Unlock()
+	if err != nil {
+		if r.host != nil {
+			r.host.end(err)
+			e.current.Store(nil)
+		}
+		e.device.end()
+		return err
+	}
 	for _, i := range p.moves {
 		e.streams[i].end.begin(r)
 	}
 	e.mu.Lock()
-	e.active = true
 	r.send(C.PLR_RUN)
 	e.mu.Unlock()
 	r.wait()
