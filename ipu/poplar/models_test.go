@@ -85,7 +85,7 @@ func TestElsewhere(t *testing.T) {
 	}
 	for line := range strings.Lines(string(list)) {
 		test, reason, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		require.Contains(t, string(there), "\nfunc "+test+"(t ", "no package has it")
+		require.Contains(t, string(there), "\nfunc "+test+"(t ", "no package contains it")
 		require.NotEmpty(t, reason, test)
 	}
 }
