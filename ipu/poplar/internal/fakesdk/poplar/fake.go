@@ -136,7 +136,7 @@ func (c *Computer) connect() error {
 	return nil
 }
 
-// begin returns the context of a load or a run, which stop ends.
+// begin returns the context of a load, which stop ends.
 func (c *Computer) begin() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.mu.Lock()
@@ -295,10 +295,11 @@ var effects = map[ipu.ErrorKind]string{
 // answer returns an error for C, which frees it, as an exception and its text; NULL if there is none. What is no error of
 // a device is the exception otherwise.
 func answer(err error, otherwise string) *C.char {
+	if err == nil {
+		return nil
+	}
 	var own *ipu.Error
 	switch {
-	case err == nil:
-		return nil
 	case !errors.As(err, &own):
 		return C.CString(otherwise + "\n" + err.Error())
 	case own.Message != "":
@@ -322,10 +323,8 @@ func fakeGoLoad(engine C.uint64_t) *C.char {
 func fakeGoRun(engine C.uint64_t, program C.uint, run unsafe.Pointer) *C.char {
 	_, err := guarded(func() (struct{}, error) {
 		c := of(engine)
-		ctx, cancel := c.begin()
-		defer cancel()
 		c.context = run
-		return struct{}{}, c.engine.Run(ctx, int(program))
+		return struct{}{}, c.engine.Run(context.Background(), int(program)) // Stop ends it
 	})
 	return answer(err, "application")
 }
