@@ -43,7 +43,7 @@ func guarded(t *testing.T, with ...serve.Option) (addr string) {
 		cancel()
 		require.NoError(t, <-done)
 	})
-	require.Eventually(t, func() bool { return srv.Core().Ready() == nil }, 10*time.Second, time.Millisecond)
+	untilReady(t, srv)
 	return l.Addr().String()
 }
 

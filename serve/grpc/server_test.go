@@ -58,6 +58,12 @@ func runningServer(t testing.TB, models []oip.Model, opts ...Option) (srv *serve
 	return srv, l.Addr().String(), stop
 }
 
+// untilReady waits until a server takes requests: its ports are open before, and a probe that comes early hears that it is not.
+func untilReady(t testing.TB, srv *serve.Server) {
+	t.Helper()
+	require.Eventually(t, func() bool { return srv.Core().Ready() == nil }, 10*time.Second, time.Millisecond)
+}
+
 // plain returns a connection of a client that knows nothing of ours: protobuf's own codec.
 func plain(t testing.TB, addr string) *grpc.ClientConn {
 	t.Helper()
@@ -182,7 +188,8 @@ func simple(samples int) (*pb.ModelInferRequest, *pb.ModelInferResponse) {
 
 // TestCalls makes every call that is not an inference, of the server, a model, and a model that there is not.
 func TestCalls(t *testing.T) {
-	addr, _ := running(t, []oip.Model{testmodel.Simple(), testmodel.Identity(oip.BF16, 0+1, 3)})
+	srv, addr, _ := runningServer(t, []oip.Model{testmodel.Simple(), testmodel.Identity(oip.BF16, 0+1, 3)})
+	untilReady(t, srv)
 	c := plain(t, addr)
 	live, err := call[pb.ServerLiveResponse](t, c, "ServerLive", &pb.ServerLiveRequest{})
 	require.NoError(t, err)
@@ -383,7 +390,8 @@ func TestStream(t *testing.T) {
 
 // TestHealth asks the health service for the server, a model and what there is not, and watches the server stop.
 func TestHealth(t *testing.T) {
-	addr, stop := running(t, []oip.Model{testmodel.Simple()})
+	srv, addr, stop := runningServer(t, []oip.Model{testmodel.Simple()})
+	untilReady(t, srv)
 	h := healthpb.NewHealthClient(plain(t, addr))
 	for _, name := range []string{"", serviceName, "simple"} {
 		a, err := h.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name}, grpc.WaitForReady(true))
@@ -434,7 +442,8 @@ func (l *loads) Unload(_ context.Context, model string) error {
 // TestRepository loads, unloads and lists models, and has that refused by a server that does not do it.
 func TestRepository(t *testing.T) {
 	l := &loads{}
-	addr, _ := running(t, []oip.Model{testmodel.Simple()}, WithRepository(l))
+	srv, addr, _ := runningServer(t, []oip.Model{testmodel.Simple()}, WithRepository(l))
+	untilReady(t, srv)
 	c := plain(t, addr)
 	index, err := call[pb.RepositoryIndexResponse](t, c, "RepositoryIndex", &pb.RepositoryIndexRequest{Ready: true})
 	require.NoError(t, err)
