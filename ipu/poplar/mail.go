@@ -27,12 +27,16 @@ func newMail(m *C.plr_mail) mail {
 // word is a number of C's as atomic functions want it.
 func word(p *C.uint32_t) *uint32 { return (*uint32)(p) }
 
+// publish stores a number before anything is read after it: each side tells the other what it has done or will do, and then
+// looks whether the other waits or is done. A store would do, but under the race detector a store may pass the loads behind it.
+func publish(at *uint32, v uint32) { atomic.SwapUint32(at, v) }
+
 // send has the engine's thread carry out the command of a slot, after those that were sent before. One goroutine at a time
 // may call it.
 func (m *mail) send(slot int) {
 	k := atomic.LoadUint32(m.asked)
 	m.queue[k%C.PLR_QUEUE] = uint32(slot)
-	atomic.StoreUint32(m.asked, k+1)
+	publish(m.asked, k+1)
 	if atomic.LoadUint32(m.cWaits) != 0 && atomic.SwapUint32(m.cWaits, 0) != 0 {
 		wake(m.cWaits)
 	}
@@ -102,7 +106,7 @@ func (s *seat) kick() {
 
 // rest waits for the end of the command for a short time, and reports whether it has come.
 func (s *seat) rest() bool {
-	atomic.StoreUint32(s.goWaits, C.PLR_AT_FUTEX)
+	publish(s.goWaits, C.PLR_AT_FUTEX)
 	if s.ready() {
 		return true
 	}

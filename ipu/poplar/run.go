@@ -274,11 +274,10 @@ func (r *run) wait() {
 		return
 	}
 	look := soonest
-	s.soon.Reset(look)
 	defer s.soon.Stop()
 	var late *time.Timer
 	for listens := false; ; {
-		atomic.StoreUint32(s.goWaits, C.PLR_AT_EVENT)
+		publish(s.goWaits, C.PLR_AT_EVENT)
 		switch {
 		case s.ready():
 			return
@@ -297,10 +296,10 @@ func (r *run) wait() {
 			r.forced = true
 			C.plr_engine_stop(r.e.c)
 		default:
+			s.soon.Reset(look) // not before: it wakes only who has said that he waits
 			s.park()
 			listens = true
 			look = min(2*look, latest)
-			s.soon.Reset(look)
 		}
 	}
 }
