@@ -17,7 +17,7 @@ PARALLEL  ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN || echo 2))))
 MODULES   := serve/grpc serve/nats serve/otel ipu/cpu/internal/kernel/internal/asm $(if $(filter all,$(POPEFGEN_TESTS)),bench serve/grpc/internal/manifests/strict)
 
 .DEFAULT_GOAL := help
-.PHONY: vet staticcheck tests checks unit-main unit-modules poplar poplar-bench poplar-short poplar-check release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test wasm-test mutants figures picture
+.PHONY: vet staticcheck tests checks unit-main unit-modules poplar poplar-safety poplar-suite poplar-bench poplar-short poplar-check release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test wasm-test mutants figures picture
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,22 +67,28 @@ poplar-short: ## the back end for IPUs on a fake of Poplar: some of make poplar,
 	  echo "$(GO) test $(POPLAR_TAGS) ./ipu/poplar/..."; export CGO_CXXFLAGS=-O0; $(GO) vet $(POPLAR_TAGS) ./ipu/poplar/... && $(GO) test -vet=off $(POPLAR_TAGS) ./ipu/poplar/...; \
 	else echo "skipped the Poplar back end: no g++"; fi
 
-poplar: ## all of it: shim and fake under sanitizers without Go, the tests for Poplar 3.2 with the race detector and for 3.3 with cgocheck2, every golden and example package, the report for owners of IPUs (needs g++)
+poplar: ## all of it: shim and fake under sanitizers without Go, the tests for Poplar 3.2 with the race detector and cgocheck2 and for 3.3, feature rows, soak, every golden and example package, the report for owners of IPUs (needs g++)
 	@rm -rf build/poplar && mkdir -p build/poplar/sdk/lib && ln -s $(CURDIR)/ipu/poplar/internal/fakesdk build/poplar/sdk/include
+	@$(MAKE) --no-print-directory -j2 poplar-safety poplar-suite
+	@echo "ran: shim and fake under sanitizers and the tests, for Poplar 3.2 (-race, cgocheck2) and 3.3; golden and example packages but for $$(wc -l <ipu/poplar/testdata/elsewhere.txt) tests (ipu/poplar/testdata/elsewhere.txt);"; \
+	echo "the report on the fake as libpoplar.so, of which $$(grep -c '^fits' build/poplar/adder.popef.log) parts fit and a planted one differs"
+
+# What make poplar runs at the same time.
+poplar-safety:
 	@for c in "303 address,undefined" "302 thread"; do sh ipu/poplar/check.sh build/poplar $$c || exit 1; done
+	GOEXPERIMENT=cgocheck2 CGO_CXXFLAGS="-O1 -g -DFAKE_POPLAR_API=302" $(GO) test -vet=off -count=1 -race $(POPLAR_TAGS) ./ipu/poplar/...
+
+poplar-suite:
 	$(GO) vet $(POPLAR_TAGS) ./ipu/poplar/... ./rt/genrt
 	$(GO) tool staticcheck $(POPLAR_TAGS) ./ipu/poplar/...
-	CGO_CXXFLAGS="-O1 -g -DFAKE_POPLAR_API=302" $(GO) test -vet=off -count=1 -race $(POPLAR_TAGS) ./ipu/poplar/...
-	GOEXPERIMENT=cgocheck2 POPLAR_MODEL_DIR=$(CURDIR)/build/poplar $(GO) test -vet=off -count=1 $(POPLAR_TAGS) ./ipu/poplar/...
-	FAKE_POPLAR_IPUS=16 POPEFGEN_BACKEND=poplar $(GO) test -vet=off -count=1 -skip "^($$(cut -f1 ipu/poplar/testdata/elsewhere.txt | paste -sd '|'))$$" $(POPLAR_TAGS) ./golden/... ./generated_examples/...
-	g++ -std=c++17 -O1 -fPIC -shared -Ibuild/poplar/sdk/include ipu/poplar/internal/fakesdk/poplar/*.cpp -o build/poplar/sdk/lib/libpoplar.so
+	POPLAR_MODEL_DIR=$(CURDIR)/build/poplar $(GO) test -vet=off -count=1 $(POPLAR_TAGS) ./ipu/poplar/...
 	POPEFGEN_POPLAR_ROWS=1 $(GO) test -vet=off -count=1 -run '^TestRows$$' $(POPLAR_TAGS) ./ipu/poplar
 	POPEFGEN_SOAK=5s $(GO) test -vet=off -count=1 -run '^TestSoak$$' $(POPLAR_TAGS) ./rt
+	g++ -std=c++17 -O1 -fPIC -shared -Ibuild/poplar/sdk/include ipu/poplar/internal/fakesdk/poplar/*.cpp -o build/poplar/sdk/lib/libpoplar.so
 	@export POPLAR_SDK_ENABLED=$(CURDIR)/build/poplar/sdk GO="$(GO)"; report() { POPLAR_MODEL=build/poplar/$$1 sh ipu/poplar/report.sh build/poplar/sdk >build/poplar/$$1.log; }; \
 	report adder.popef; grep -B9 DIFFERS build/poplar/adder.popef.log; grep '^0 parts differ' build/poplar/adder.popef.log || exit 1; \
 	report other.popef; grep '^[1-9][0-9]* parts differ' build/poplar/other.popef.log || { cat build/poplar/other.popef.log; exit 1; }
-	@echo "ran: shim and fake under sanitizers and the tests, for Poplar 3.2 (-race) and 3.3 (cgocheck2); golden and example packages but for $$(wc -l <ipu/poplar/testdata/elsewhere.txt) tests (ipu/poplar/testdata/elsewhere.txt);"; \
-	echo "the report on the fake as libpoplar.so, of which $$(grep -c '^fits' build/poplar/adder.popef.log) parts fit and a planted one differs"
+	FAKE_POPLAR_IPUS=16 POPEFGEN_BACKEND=poplar $(GO) test -vet=off -count=1 -skip "^($$(cut -f1 ipu/poplar/testdata/elsewhere.txt | paste -sd '|'))$$" $(POPLAR_TAGS) ./golden/... ./generated_examples/...
 
 poplar-bench: ## requests through the rings beside a C++ program that drives the fake with the same, in turns (needs g++)
 	@mkdir -p build/poplar/bench

@@ -14,7 +14,7 @@ import (
 )
 
 // begun starts a run that does not end by itself, and returns when it is under way.
-func begun(ctx context.Context, t *testing.T, e ipu.Engine) <-chan error {
+func begun(ctx context.Context, t *testing.T, e *poplar.Engine) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx, 3) }()
 	require.Eventually(t, func() bool {
@@ -23,7 +23,7 @@ func begun(ctx context.Context, t *testing.T, e ipu.Engine) <-chan error {
 			t.Fatal("it has ended: ", err)
 		default:
 		}
-		return e.Connect("y", nil) != nil // busy
+		return e.Runs()
 	}, 5*time.Second, time.Millisecond)
 	return done
 }

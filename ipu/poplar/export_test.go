@@ -13,3 +13,10 @@ func SetPatience(t *testing.T, d time.Duration) {
 	patience = d
 	t.Cleanup(func() { patience = before })
 }
+
+// Runs reports whether a run has begun and not ended.
+func (e *Engine) Runs() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.active
+}
