@@ -17,7 +17,7 @@ PARALLEL  ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN || echo 2))))
 MODULES   := serve/grpc serve/nats serve/otel ipu/cpu/internal/kernel/internal/asm $(if $(filter all,$(POPEFGEN_TESTS)),bench serve/grpc/internal/manifests/strict)
 
 .DEFAULT_GOAL := help
-.PHONY: vet staticcheck tests checks unit-main unit-modules poplar poplar-safety poplar-suite poplar-bench poplar-short poplar-check release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test wasm-test mutants figures picture
+.PHONY: vet staticcheck tests checks unit-main unit-modules poplar poplar-safety poplar-suite poplar-bench poplar-short poplar-plain poplar-check release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test wasm-test mutants figures picture
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,8 @@ build: ## build the popefgen command into bin/
 test: vet ## everything that must pass: lint, tests (goldens among them), race tests, generated code
 	@$(GO) list -export -test ./... >/dev/null # compiled once, for both of the next
 	@$(MAKE) --no-print-directory -j2 tests checks
-	@$(MAKE) --no-print-directory poplar-short check-generated
+	@$(MAKE) --no-print-directory -j2 poplar-short poplar-plain
+	@$(MAKE) --no-print-directory check-generated
 
 # What make test runs at the same time: tests, which often wait, and beside them, with less of the processor, what only reads.
 # The other modules come last, so that what they import was compiled for vet.
@@ -56,8 +57,11 @@ ALONE     := ^(TestPasses.*|TestNearMisses.*|TestErrorsSay.*|TestDecode.*|TestDe
 # Families of kernels, whose tests compare numbers: what their threads share is tested above them, by TestPartsTouchNothingInCommon.
 FAMILIES  := $(if $(filter all,$(POPEFGEN_TESTS)),^$$,/ipu/cpu/internal/kernel/[a-z]+$$)
 
-race: ## the concurrent packages under the race detector (POPEFGEN_TESTS=all: every family of kernels too)
-	@packages="$$(GO="$(GO)" sh .ci/race.sh ./rt/... ./ipu/... ./serve/... ./generated_examples/...)" && \
+# Examples whose callers are tested so; those of the others do the same.
+EXAMPLES  := ./generated_examples/$(if $(filter all,$(POPEFGEN_TESTS)),,digits/)...
+
+race: ## the concurrent packages under the race detector (POPEFGEN_TESTS=all: every family of kernels and example too)
+	@packages="$$(GO="$(GO)" sh .ci/race.sh ./rt/... ./ipu/... ./serve/... $(EXAMPLES))" && \
 	echo "$(GO) test -race -short of $$(echo "$$packages" | wc -l) packages" && $(GO) test -vet=off -p $(PARALLEL) -race -short -skip '$(ALONE)' $$(echo "$$packages" | grep -vE '$(FAMILIES)') ./ipu/cpu/internal/kernel/tensor
 
 POPLAR_TAGS := -tags poplar,poplarfake
@@ -66,6 +70,10 @@ poplar-short: ## the back end for IPUs on a fake of Poplar: some of make poplar,
 	@if command -v g++ >/dev/null; then \
 	  echo "$(GO) test $(POPLAR_TAGS) ./ipu/poplar/..."; export CGO_CXXFLAGS=-O0; $(GO) vet $(POPLAR_TAGS) ./ipu/poplar/... && $(GO) test -vet=off $(POPLAR_TAGS) ./ipu/poplar/...; \
 	else echo "skipped the Poplar back end: no g++"; fi
+
+# What make test runs of the sanitizers, beside poplar-short, which is for the other version of Poplar.
+poplar-plain:
+	@if command -v g++ >/dev/null; then mkdir -p build/poplar && sh ipu/poplar/check.sh build/poplar 302 address,undefined; fi
 
 poplar: ## all of it: shim and fake under sanitizers without Go, the tests for Poplar 3.2 with the race detector and cgocheck2 and for 3.3, feature rows, soak, every golden and example package, the report for owners of IPUs (needs g++)
 	@rm -rf build/poplar && mkdir -p build/poplar/sdk/lib && ln -s $(CURDIR)/ipu/poplar/internal/fakesdk build/poplar/sdk/include

@@ -14,6 +14,14 @@ func SetPatience(t *testing.T, d time.Duration) {
 	t.Cleanup(func() { patience = before })
 }
 
+// SetLooks changes how often who waits for a run looks at its context, until the test ends: where that is seldom, a wake-up
+// that is lost is missed.
+func SetLooks(t *testing.T, d time.Duration) {
+	first, others := soonest, latest
+	soonest, latest = d, d
+	t.Cleanup(func() { soonest, latest = first, others })
+}
+
 // Runs reports whether a run has begun and not ended.
 func (e *Engine) Runs() bool {
 	e.mu.Lock()

@@ -310,7 +310,9 @@ func TestStagedConcurrently(t *testing.T) {
 			i := <-free
 			first[i] = float32(k)
 			slots[i].fill(first[i])
-			staged[i] = e.Stage(ctx, 1, i, slots[i].in, slots[i].out) == nil
+			if staged[i] = e.Stage(ctx, 1, i, slots[i].in, slots[i].out) == nil; !staged[i] {
+				time.Sleep(50 * time.Microsecond) // until it is loaded
+			}
 			begun <- i
 		}
 	})

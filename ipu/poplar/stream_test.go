@@ -139,9 +139,10 @@ func TestSteadyState(t *testing.T) {
 }
 
 // TestSlowToPark has the engine's thread be slow between looking for a command and parking, and before it parks, and sends
-// commands in both moments and later: none is lost.
+// commands in both moments and later: no command is lost, and no word of its end.
 func TestSlowToPark(t *testing.T) {
 	const pause = 2 * time.Millisecond
+	poplar.SetLooks(t, time.Hour)
 	fake.Pause(pause)
 	defer fake.Pause(0)
 	e, _ := engineOf(t, adder(64, 1, 2))
