@@ -57,11 +57,8 @@ ALONE     := ^(TestPasses.*|TestNearMisses.*|TestErrorsSay.*|TestDecode.*|TestDe
 # Families of kernels, whose tests compare numbers: what their threads share is tested above them, by TestPartsTouchNothingInCommon.
 FAMILIES  := $(if $(filter all,$(POPEFGEN_TESTS)),^$$,/ipu/cpu/internal/kernel/[a-z]+$$)
 
-# Examples whose callers are tested so; those of the others do the same.
-EXAMPLES  := ./generated_examples/$(if $(filter all,$(POPEFGEN_TESTS)),,digits/)...
-
-race: ## the concurrent packages under the race detector (POPEFGEN_TESTS=all: every family of kernels and example too)
-	@packages="$$(GO="$(GO)" sh .ci/race.sh ./rt/... ./ipu/... ./serve/... $(EXAMPLES))" && \
+race: ## the concurrent packages under the race detector (POPEFGEN_TESTS=all: every family of kernels too)
+	@packages="$$(GO="$(GO)" sh .ci/race.sh ./rt/... ./ipu/... ./serve/... ./generated_examples/...)" && \
 	echo "$(GO) test -race -short of $$(echo "$$packages" | wc -l) packages" && $(GO) test -vet=off -p $(PARALLEL) -race -short -skip '$(ALONE)' $$(echo "$$packages" | grep -vE '$(FAMILIES)') ./ipu/cpu/internal/kernel/tensor
 
 POPLAR_TAGS := -tags poplar,poplarfake

@@ -182,14 +182,19 @@ func TestAgainstCpp(t *testing.T) {
 	calls := runtime.NumCgoCall()
 	allocs := testing.AllocsPerRun(1000, request)
 	calls = runtime.NumCgoCall() - calls
-	before := spent(t)
-	time.Sleep(time.Second)
-	idle := spent(t) - before
+	second := func() time.Duration {
+		before := spent(t)
+		time.Sleep(time.Second)
+		return spent(t) - before
+	}
+	idle := second()
+	require.NoError(t, e.Close())
+	without := second()
 	ratio := func(a, b time.Duration) float64 { return float64(a) / float64(b) }
 	fmt.Printf("best of %d rounds of %d requests, 4 KiB in (twice) and out, GOMAXPROCS %d\n", *rounds, n, runtime.GOMAXPROCS(0))
 	fmt.Printf("one after the other:   median %v, C++ %v: %.2f; p99 %v, C++ %v\n", here, there, ratio(here, there), hereP99, thereP99)
 	fmt.Printf("16 in flight:          %.0f a second, C++ %.0f: %.2f\n", flown, theirs, flown/theirs)
 	fmt.Printf("four allocate 16 KiB:  median %v, p99 %v: %.1f of the p99 alone with 4 MiB kept, %.1f with 64 MiB\n", busy, busyP99, ratio(busyP99, hereP99), ratio(large, hereP99))
 	fmt.Printf("in steady state:       %d calls through cgo in 1001 requests, %v allocations in one\n", calls, allocs)
-	fmt.Printf("idle:                  %v in a second\n", idle)
+	fmt.Printf("idle:                  %v in a second, %v without an engine\n", idle, without)
 }

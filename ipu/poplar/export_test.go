@@ -14,8 +14,8 @@ func SetPatience(t *testing.T, d time.Duration) {
 	t.Cleanup(func() { patience = before })
 }
 
-// SetLooks changes how often who waits for a run looks at its context, until the test ends: where that is seldom, a wake-up
-// that is lost is missed.
+// SetLooks changes how often who waits for a run looks at its context, until the test ends. Where that is seldom, a run whose
+// wake-up was lost hangs; otherwise it is only late.
 func SetLooks(t *testing.T, d time.Duration) {
 	first, others := soonest, latest
 	soonest, latest = d, d

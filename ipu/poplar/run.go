@@ -23,7 +23,7 @@ import (
 var patience = 2 * time.Second
 
 // How long a command is under way before its context is looked at for the first time, and how often it is later on. A
-// context makes the channel that tells of its end when it is asked for that, which no request need pay for. Tests change it.
+// context makes the channel that tells of its end when it is asked for that, which no request need pay for. Tests change them.
 var (
 	soonest = time.Millisecond
 	latest  = 8 * time.Millisecond
