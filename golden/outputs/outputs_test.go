@@ -307,3 +307,19 @@ func FuzzCase(f *testing.F) {
 		}
 	})
 }
+
+var kept [][]byte
+
+// TestAllocations: what allocates in every call is noticed, what does once is not.
+func TestAllocations(t *testing.T) {
+	calls := 0
+	require.Zero(t, Allocations(func() {
+		if calls++; calls == 3 {
+			for range 20 {
+				kept = append(kept, make([]byte, 100))
+			}
+		}
+	}))
+	require.Equal(t, 12, calls)
+	require.Positive(t, Allocations(func() { kept = append(kept[:0], make([]byte, 100)) }))
+}

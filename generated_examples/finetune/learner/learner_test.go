@@ -109,14 +109,14 @@ func TestGolden(t *testing.T) {
 
 func TestRunAllocatesNothing(t *testing.T) {
 	run, _ := requests(t)
-	if n := testing.AllocsPerRun(5, run); n != 0 {
+	if n := outputs.Allocations(run); n != 0 {
 		t.Errorf("Run allocates %v times", n)
 	}
 }
 
 func TestSubmitAllocatesNothing(t *testing.T) {
 	_, submit := requests(t)
-	if n := testing.AllocsPerRun(5, submit); n != 0 {
+	if n := outputs.Allocations(submit); n != 0 {
 		t.Errorf("Submit and Wait allocate %v times", n)
 	}
 }
@@ -140,7 +140,7 @@ func BenchmarkSubmit(b *testing.B) {
 func TestRowsAllocateNothing(t *testing.T) {
 	t.Run("Image", func(t *testing.T) {
 		tensor, n := new(Image), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -154,7 +154,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("X0_0Weight", func(t *testing.T) {
 		tensor, n := new(X0_0Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -168,7 +168,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("X0_2Weight", func(t *testing.T) {
 		tensor, n := new(X0_2Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -182,7 +182,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("X0_6Weight", func(t *testing.T) {
 		tensor, n := new(X0_6Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -196,7 +196,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("X0_8Weight", func(t *testing.T) {
 		tensor, n := new(X0_8Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -210,7 +210,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl1_0_6Weight", func(t *testing.T) {
 		tensor, n := new(Accl1_0_6Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -224,7 +224,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl2_0_6Weight", func(t *testing.T) {
 		tensor, n := new(Accl2_0_6Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -238,7 +238,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl1_0_8Weight", func(t *testing.T) {
 		tensor, n := new(Accl1_0_8Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -252,7 +252,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl2_0_8Weight", func(t *testing.T) {
 		tensor, n := new(Accl2_0_8Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -328,7 +328,7 @@ func TestResume(t *testing.T) {
 func TestStepAllocatesNothing(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	in, out := NewInputs(), NewOutputs()
-	if n := testing.AllocsPerRun(5, func() { check(r.Step(ctx, in, out)) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.Step(ctx, in, out)) }); n != 0 {
 		t.Errorf("Step allocates %v times", n)
 	}
 }
@@ -347,7 +347,7 @@ func TestEvaluate(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	in, out := NewInputs(), NewEvaluateOutputs()
 	before := fmt.Sprint(learnt(t, r))
-	if n := testing.AllocsPerRun(5, func() { check(r.Evaluate(ctx, in, out)) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.Evaluate(ctx, in, out)) }); n != 0 {
 		t.Errorf("Evaluate allocates %v times", n)
 	}
 	if fmt.Sprint(learnt(t, r)) != before {

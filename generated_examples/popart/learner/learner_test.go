@@ -113,14 +113,14 @@ func TestGolden(t *testing.T) {
 
 func TestRunAllocatesNothing(t *testing.T) {
 	run, _ := requests(t)
-	if n := testing.AllocsPerRun(5, run); n != 0 {
+	if n := outputs.Allocations(run); n != 0 {
 		t.Errorf("Run allocates %v times", n)
 	}
 }
 
 func TestSubmitAllocatesNothing(t *testing.T) {
 	_, submit := requests(t)
-	if n := testing.AllocsPerRun(5, submit); n != 0 {
+	if n := outputs.Allocations(submit); n != 0 {
 		t.Errorf("Submit and Wait allocate %v times", n)
 	}
 }
@@ -144,7 +144,7 @@ func BenchmarkSubmit(b *testing.B) {
 func TestRowsAllocateNothing(t *testing.T) {
 	t.Run("Image", func(t *testing.T) {
 		tensor, n := new(Image), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -158,7 +158,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Probabilities", func(t *testing.T) {
 		tensor, n := new(Probabilities), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -172,7 +172,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("HiddenW", func(t *testing.T) {
 		tensor, n := new(HiddenW), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -186,7 +186,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("ScoresW", func(t *testing.T) {
 		tensor, n := new(ScoresW), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -200,7 +200,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl1HiddenW", func(t *testing.T) {
 		tensor, n := new(Accl1HiddenW), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -214,7 +214,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl2HiddenW", func(t *testing.T) {
 		tensor, n := new(Accl2HiddenW), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -228,7 +228,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl1ScoresW", func(t *testing.T) {
 		tensor, n := new(Accl1ScoresW), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -242,7 +242,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl2ScoresW", func(t *testing.T) {
 		tensor, n := new(Accl2ScoresW), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -323,7 +323,7 @@ func TestResume(t *testing.T) {
 func TestStepAllocatesNothing(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	in, out := NewInputs(), NewOutputs()
-	if n := testing.AllocsPerRun(5, func() { check(r.Step(ctx, in, out)) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.Step(ctx, in, out)) }); n != 0 {
 		t.Errorf("Step allocates %v times", n)
 	}
 }
@@ -342,7 +342,7 @@ func TestEvaluate(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	in, out := NewInputs(), NewEvaluateOutputs()
 	before := fmt.Sprint(learnt(t, r))
-	if n := testing.AllocsPerRun(5, func() { check(r.Evaluate(ctx, in, out)) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.Evaluate(ctx, in, out)) }); n != 0 {
 		t.Errorf("Evaluate allocates %v times", n)
 	}
 	if fmt.Sprint(learnt(t, r)) != before {
@@ -358,7 +358,7 @@ func TestSetOptimizer(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	now := r.CurrentOptimizer()
 	check(r.SetOptimizer(ctx, now))
-	if n := testing.AllocsPerRun(5, func() { check(r.SetOptimizer(ctx, Optimizer{})) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.SetOptimizer(ctx, Optimizer{})) }); n != 0 {
 		t.Errorf("SetOptimizer allocates %v times", n)
 	}
 	if fmt.Sprint(r.CurrentOptimizer()) != fmt.Sprint(now) {

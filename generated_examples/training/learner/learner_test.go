@@ -105,14 +105,14 @@ func TestGolden(t *testing.T) {
 
 func TestRunAllocatesNothing(t *testing.T) {
 	run, _ := requests(t)
-	if n := testing.AllocsPerRun(5, run); n != 0 {
+	if n := outputs.Allocations(run); n != 0 {
 		t.Errorf("Run allocates %v times", n)
 	}
 }
 
 func TestSubmitAllocatesNothing(t *testing.T) {
 	_, submit := requests(t)
-	if n := testing.AllocsPerRun(5, submit); n != 0 {
+	if n := outputs.Allocations(submit); n != 0 {
 		t.Errorf("Submit and Wait allocate %v times", n)
 	}
 }
@@ -136,7 +136,7 @@ func BenchmarkSubmit(b *testing.B) {
 func TestRowsAllocateNothing(t *testing.T) {
 	t.Run("Image", func(t *testing.T) {
 		tensor, n := new(Image), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -150,7 +150,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("X0_0Weight", func(t *testing.T) {
 		tensor, n := new(X0_0Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -164,7 +164,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("X0_2Weight", func(t *testing.T) {
 		tensor, n := new(X0_2Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -178,7 +178,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("X0_6Weight", func(t *testing.T) {
 		tensor, n := new(X0_6Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -192,7 +192,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("X0_8Weight", func(t *testing.T) {
 		tensor, n := new(X0_8Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -206,7 +206,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl1_0_0Weight", func(t *testing.T) {
 		tensor, n := new(Accl1_0_0Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -220,7 +220,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl2_0_0Weight", func(t *testing.T) {
 		tensor, n := new(Accl2_0_0Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -234,7 +234,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl1_0_2Weight", func(t *testing.T) {
 		tensor, n := new(Accl1_0_2Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -248,7 +248,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl2_0_2Weight", func(t *testing.T) {
 		tensor, n := new(Accl2_0_2Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -262,7 +262,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl1_0_6Weight", func(t *testing.T) {
 		tensor, n := new(Accl1_0_6Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -276,7 +276,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl2_0_6Weight", func(t *testing.T) {
 		tensor, n := new(Accl2_0_6Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -290,7 +290,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl1_0_8Weight", func(t *testing.T) {
 		tensor, n := new(Accl1_0_8Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -304,7 +304,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Accl2_0_8Weight", func(t *testing.T) {
 		tensor, n := new(Accl2_0_8Weight), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -385,7 +385,7 @@ func TestResume(t *testing.T) {
 func TestStepAllocatesNothing(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	in, out := NewInputs(), NewOutputs()
-	if n := testing.AllocsPerRun(5, func() { check(r.Step(ctx, in, out)) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.Step(ctx, in, out)) }); n != 0 {
 		t.Errorf("Step allocates %v times", n)
 	}
 }
@@ -404,7 +404,7 @@ func TestEvaluate(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	in, out := NewInputs(), NewEvaluateOutputs()
 	before := fmt.Sprint(learnt(t, r))
-	if n := testing.AllocsPerRun(5, func() { check(r.Evaluate(ctx, in, out)) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.Evaluate(ctx, in, out)) }); n != 0 {
 		t.Errorf("Evaluate allocates %v times", n)
 	}
 	if fmt.Sprint(learnt(t, r)) != before {
@@ -420,7 +420,7 @@ func TestSetOptimizer(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	now := r.CurrentOptimizer()
 	check(r.SetOptimizer(ctx, now))
-	if n := testing.AllocsPerRun(5, func() { check(r.SetOptimizer(ctx, Optimizer{})) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.SetOptimizer(ctx, Optimizer{})) }); n != 0 {
 		t.Errorf("SetOptimizer allocates %v times", n)
 	}
 	if fmt.Sprint(r.CurrentOptimizer()) != fmt.Sprint(now) {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
 )
@@ -91,14 +92,14 @@ func requests(t testing.TB) (run, submit func()) {
 
 func TestRunAllocatesNothing(t *testing.T) {
 	run, _ := requests(t)
-	if n := testing.AllocsPerRun(5, run); n != 0 {
+	if n := outputs.Allocations(run); n != 0 {
 		t.Errorf("Run allocates %v times", n)
 	}
 }
 
 func TestSubmitAllocatesNothing(t *testing.T) {
 	_, submit := requests(t)
-	if n := testing.AllocsPerRun(5, submit); n != 0 {
+	if n := outputs.Allocations(submit); n != 0 {
 		t.Errorf("Submit and Wait allocate %v times", n)
 	}
 }
@@ -126,7 +127,7 @@ func TestEverySize(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			in, out := NewInputs(s.Func(), s.AtDim(), s.Count()), NewOutputs()
 			run := func() { check(r.Run(ctx, in, out)) }
-			if n := testing.AllocsPerRun(5, run); n != 0 {
+			if n := outputs.Allocations(run); n != 0 {
 				t.Errorf("Run allocates %v times", n)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"testing"
 
+	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/genrt"
@@ -85,14 +86,14 @@ func requests(t testing.TB) (run, submit func()) {
 
 func TestRunAllocatesNothing(t *testing.T) {
 	run, _ := requests(t)
-	if n := testing.AllocsPerRun(5, run); n != 0 {
+	if n := outputs.Allocations(run); n != 0 {
 		t.Errorf("Run allocates %v times", n)
 	}
 }
 
 func TestSubmitAllocatesNothing(t *testing.T) {
 	_, submit := requests(t)
-	if n := testing.AllocsPerRun(5, submit); n != 0 {
+	if n := outputs.Allocations(submit); n != 0 {
 		t.Errorf("Submit and Wait allocate %v times", n)
 	}
 }
@@ -120,11 +121,11 @@ func TestEverySize(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			in, out := NewInputs(s.Batch(), s.Len()), NewOutputs()
 			run := func() { check(r.Run(ctx, in, out)) }
-			if n := testing.AllocsPerRun(5, run); n != 0 {
+			if n := outputs.Allocations(run); n != 0 {
 				t.Errorf("Run allocates %v times", n)
 			}
 			in = NewInputs(max(1, s.Batch()-1), max(1, s.Len()-1))
-			if n := testing.AllocsPerRun(5, run); n != 0 {
+			if n := outputs.Allocations(run); n != 0 {
 				t.Errorf("Run of a request that is padded allocates %v times", n)
 			}
 		})
@@ -198,7 +199,7 @@ func TestStreamAllocatesNothing(t *testing.T) {
 	step := func() {
 		check(s.Run(ctx, in, out))
 	}
-	if n := testing.AllocsPerRun(5, step); n != 0 {
+	if n := outputs.Allocations(step); n != 0 {
 		t.Errorf("Run of a stream allocates %v times", n)
 	}
 }

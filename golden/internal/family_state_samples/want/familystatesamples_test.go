@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"testing"
 
+	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/genrt"
@@ -84,14 +85,14 @@ func requests(t testing.TB) (run, submit func()) {
 
 func TestRunAllocatesNothing(t *testing.T) {
 	run, _ := requests(t)
-	if n := testing.AllocsPerRun(5, run); n != 0 {
+	if n := outputs.Allocations(run); n != 0 {
 		t.Errorf("Run allocates %v times", n)
 	}
 }
 
 func TestSubmitAllocatesNothing(t *testing.T) {
 	_, submit := requests(t)
-	if n := testing.AllocsPerRun(5, submit); n != 0 {
+	if n := outputs.Allocations(submit); n != 0 {
 		t.Errorf("Submit and Wait allocate %v times", n)
 	}
 }
@@ -130,7 +131,7 @@ func TestRunSamplesAllocatesNothing(t *testing.T) {
 	for range 64 { // every size has run once then
 		run()
 	}
-	if n := testing.AllocsPerRun(5, run); n != 0 {
+	if n := outputs.Allocations(run); n != 0 {
 		t.Errorf("RunSamples allocates %v times", n)
 	}
 }
@@ -150,11 +151,11 @@ func TestEverySize(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			in, out := NewInputs(s.Batch()), NewOutputs()
 			run := func() { check(r.Run(ctx, in, out)) }
-			if n := testing.AllocsPerRun(5, run); n != 0 {
+			if n := outputs.Allocations(run); n != 0 {
 				t.Errorf("Run allocates %v times", n)
 			}
 			in = NewInputs(max(1, s.Batch()-1))
-			if n := testing.AllocsPerRun(5, run); n != 0 {
+			if n := outputs.Allocations(run); n != 0 {
 				t.Errorf("Run of a request that is padded allocates %v times", n)
 			}
 		})
@@ -225,7 +226,7 @@ func TestStream(t *testing.T) {
 func TestStreamAllocatesNothing(t *testing.T) {
 	ctx, s, check := context.Background(), stream(t), checked(t)
 	in, out := NewStreamInputs(), NewStreamOutputs()
-	if n := testing.AllocsPerRun(5, func() { check(s.Run(ctx, in, out)) }); n != 0 {
+	if n := outputs.Allocations(func() { check(s.Run(ctx, in, out)) }); n != 0 {
 		t.Errorf("Run of a stream allocates %v times", n)
 	}
 }

@@ -111,14 +111,14 @@ func TestGolden(t *testing.T) {
 
 func TestRunAllocatesNothing(t *testing.T) {
 	run, _ := requests(t)
-	if n := testing.AllocsPerRun(5, run); n != 0 {
+	if n := outputs.Allocations(run); n != 0 {
 		t.Errorf("Run allocates %v times", n)
 	}
 }
 
 func TestSubmitAllocatesNothing(t *testing.T) {
 	_, submit := requests(t)
-	if n := testing.AllocsPerRun(5, submit); n != 0 {
+	if n := outputs.Allocations(submit); n != 0 {
 		t.Errorf("Submit and Wait allocate %v times", n)
 	}
 }
@@ -165,7 +165,7 @@ func enqueue(t testing.TB) func() {
 }
 
 func TestEnqueueAllocatesNothing(t *testing.T) {
-	if n := testing.AllocsPerRun(5, enqueue(t)); n != 0 {
+	if n := outputs.Allocations(enqueue(t)); n != 0 {
 		t.Errorf("Enqueue and Wait allocate %v times", n)
 	}
 }

@@ -120,14 +120,14 @@ func TestGolden(t *testing.T) {
 
 func TestRunAllocatesNothing(t *testing.T) {
 	run, _ := requests(t)
-	if n := testing.AllocsPerRun(5, run); n != 0 {
+	if n := outputs.Allocations(run); n != 0 {
 		t.Errorf("Run allocates %v times", n)
 	}
 }
 
 func TestSubmitAllocatesNothing(t *testing.T) {
 	_, submit := requests(t)
-	if n := testing.AllocsPerRun(5, submit); n != 0 {
+	if n := outputs.Allocations(submit); n != 0 {
 		t.Errorf("Submit and Wait allocate %v times", n)
 	}
 }
@@ -174,7 +174,7 @@ func enqueue(t testing.TB) func() {
 }
 
 func TestEnqueueAllocatesNothing(t *testing.T) {
-	if n := testing.AllocsPerRun(5, enqueue(t)); n != 0 {
+	if n := outputs.Allocations(enqueue(t)); n != 0 {
 		t.Errorf("Enqueue and Wait allocate %v times", n)
 	}
 }
@@ -190,7 +190,7 @@ func BenchmarkEnqueue(b *testing.B) {
 func TestRowsAllocateNothing(t *testing.T) {
 	t.Run("X", func(t *testing.T) {
 		tensor, n := new(X), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -204,7 +204,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Mask", func(t *testing.T) {
 		tensor, n := new(Mask), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -218,7 +218,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Same", func(t *testing.T) {
 		tensor, n := new(Same), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -232,7 +232,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Number", func(t *testing.T) {
 		tensor, n := new(Number), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -246,7 +246,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Index", func(t *testing.T) {
 		tensor, n := new(Index), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -260,7 +260,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Sum", func(t *testing.T) {
 		tensor, n := new(Sum), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -274,7 +274,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Seen", func(t *testing.T) {
 		tensor, n := new(Seen), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -288,7 +288,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Numbered", func(t *testing.T) {
 		tensor, n := new(Numbered), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -323,7 +323,7 @@ func sequences(t testing.TB) func() {
 }
 
 func TestRunPackedAllocatesNothing(t *testing.T) {
-	if n := testing.AllocsPerRun(5, sequences(t)); n != 0 {
+	if n := outputs.Allocations(sequences(t)); n != 0 {
 		t.Errorf("RunPacked allocates %v times", n)
 	}
 }

@@ -116,14 +116,14 @@ func TestGolden(t *testing.T) {
 
 func TestRunAllocatesNothing(t *testing.T) {
 	run, _ := requests(t)
-	if n := testing.AllocsPerRun(5, run); n != 0 {
+	if n := outputs.Allocations(run); n != 0 {
 		t.Errorf("Run allocates %v times", n)
 	}
 }
 
 func TestSubmitAllocatesNothing(t *testing.T) {
 	_, submit := requests(t)
-	if n := testing.AllocsPerRun(5, submit); n != 0 {
+	if n := outputs.Allocations(submit); n != 0 {
 		t.Errorf("Submit and Wait allocate %v times", n)
 	}
 }
@@ -147,7 +147,7 @@ func BenchmarkSubmit(b *testing.B) {
 func TestRowsAllocateNothing(t *testing.T) {
 	t.Run("Input", func(t *testing.T) {
 		tensor, n := new(Input), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -161,7 +161,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Input1", func(t *testing.T) {
 		tensor, n := new(Input1), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -175,7 +175,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("InitInput", func(t *testing.T) {
 		tensor, n := new(InitInput), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -189,7 +189,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("RngStateTensor", func(t *testing.T) {
 		tensor, n := new(RngStateTensor), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -270,7 +270,7 @@ func TestResume(t *testing.T) {
 func TestStepAllocatesNothing(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	in, out := NewInputs(), NewOutputs()
-	if n := testing.AllocsPerRun(5, func() { check(r.Step(ctx, in, out)) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.Step(ctx, in, out)) }); n != 0 {
 		t.Errorf("Step allocates %v times", n)
 	}
 }
@@ -289,7 +289,7 @@ func TestSetOptimizer(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	now := r.CurrentOptimizer()
 	check(r.SetOptimizer(ctx, now))
-	if n := testing.AllocsPerRun(5, func() { check(r.SetOptimizer(ctx, Optimizer{})) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.SetOptimizer(ctx, Optimizer{})) }); n != 0 {
 		t.Errorf("SetOptimizer allocates %v times", n)
 	}
 	if fmt.Sprint(r.CurrentOptimizer()) != fmt.Sprint(now) {

@@ -108,14 +108,14 @@ func TestGolden(t *testing.T) {
 
 func TestRunAllocatesNothing(t *testing.T) {
 	run, _ := requests(t)
-	if n := testing.AllocsPerRun(5, run); n != 0 {
+	if n := outputs.Allocations(run); n != 0 {
 		t.Errorf("Run allocates %v times", n)
 	}
 }
 
 func TestSubmitAllocatesNothing(t *testing.T) {
 	_, submit := requests(t)
-	if n := testing.AllocsPerRun(5, submit); n != 0 {
+	if n := outputs.Allocations(submit); n != 0 {
 		t.Errorf("Submit and Wait allocate %v times", n)
 	}
 }
@@ -150,7 +150,7 @@ func samples(t testing.TB) func() {
 }
 
 func TestRunSamplesAllocatesNothing(t *testing.T) {
-	if n := testing.AllocsPerRun(5, samples(t)); n != 0 {
+	if n := outputs.Allocations(samples(t)); n != 0 {
 		t.Errorf("RunSamples allocates %v times", n)
 	}
 }
@@ -189,7 +189,7 @@ func enqueue(t testing.TB) func() {
 }
 
 func TestEnqueueAllocatesNothing(t *testing.T) {
-	if n := testing.AllocsPerRun(5, enqueue(t)); n != 0 {
+	if n := outputs.Allocations(enqueue(t)); n != 0 {
 		t.Errorf("Enqueue and Wait allocate %v times", n)
 	}
 }
@@ -205,7 +205,7 @@ func BenchmarkEnqueue(b *testing.B) {
 func TestRowsAllocateNothing(t *testing.T) {
 	t.Run("X", func(t *testing.T) {
 		tensor, n := new(X), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -219,7 +219,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Y", func(t *testing.T) {
 		tensor, n := new(Y), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {

@@ -112,14 +112,14 @@ func TestGolden(t *testing.T) {
 
 func TestRunAllocatesNothing(t *testing.T) {
 	run, _ := requests(t)
-	if n := testing.AllocsPerRun(5, run); n != 0 {
+	if n := outputs.Allocations(run); n != 0 {
 		t.Errorf("Run allocates %v times", n)
 	}
 }
 
 func TestSubmitAllocatesNothing(t *testing.T) {
 	_, submit := requests(t)
-	if n := testing.AllocsPerRun(5, submit); n != 0 {
+	if n := outputs.Allocations(submit); n != 0 {
 		t.Errorf("Submit and Wait allocate %v times", n)
 	}
 }
@@ -166,7 +166,7 @@ func enqueue(t testing.TB) func() {
 }
 
 func TestEnqueueAllocatesNothing(t *testing.T) {
-	if n := testing.AllocsPerRun(5, enqueue(t)); n != 0 {
+	if n := outputs.Allocations(enqueue(t)); n != 0 {
 		t.Errorf("Enqueue and Wait allocate %v times", n)
 	}
 }
@@ -182,7 +182,7 @@ func BenchmarkEnqueue(b *testing.B) {
 func TestRowsAllocateNothing(t *testing.T) {
 	t.Run("X", func(t *testing.T) {
 		tensor, n := new(X), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -196,7 +196,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Total", func(t *testing.T) {
 		tensor, n := new(Total), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -210,7 +210,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("Y", func(t *testing.T) {
 		tensor, n := new(Y), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -279,7 +279,7 @@ func TestStream(t *testing.T) {
 func TestStreamAllocatesNothing(t *testing.T) {
 	ctx, s, check := context.Background(), stream(t), checked(t)
 	in, out := NewStreamInputs(), NewStreamOutputs()
-	if n := testing.AllocsPerRun(5, func() { check(s.Run(ctx, in, out)) }); n != 0 {
+	if n := outputs.Allocations(func() { check(s.Run(ctx, in, out)) }); n != 0 {
 		t.Errorf("Run of a stream allocates %v times", n)
 	}
 }

@@ -113,14 +113,14 @@ func TestGolden(t *testing.T) {
 
 func TestRunAllocatesNothing(t *testing.T) {
 	run, _ := requests(t)
-	if n := testing.AllocsPerRun(5, run); n != 0 {
+	if n := outputs.Allocations(run); n != 0 {
 		t.Errorf("Run allocates %v times", n)
 	}
 }
 
 func TestSubmitAllocatesNothing(t *testing.T) {
 	_, submit := requests(t)
-	if n := testing.AllocsPerRun(5, submit); n != 0 {
+	if n := outputs.Allocations(submit); n != 0 {
 		t.Errorf("Submit and Wait allocate %v times", n)
 	}
 }
@@ -208,7 +208,7 @@ func TestResume(t *testing.T) {
 func TestStepAllocatesNothing(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	in, out := NewInputs(), NewOutputs()
-	if n := testing.AllocsPerRun(5, func() { check(r.Step(ctx, in, out)) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.Step(ctx, in, out)) }); n != 0 {
 		t.Errorf("Step allocates %v times", n)
 	}
 }
@@ -227,7 +227,7 @@ func TestEvaluate(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	in, out := NewInputs(), NewEvaluateOutputs()
 	before := fmt.Sprint(learnt(t, r))
-	if n := testing.AllocsPerRun(5, func() { check(r.Evaluate(ctx, in, out)) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.Evaluate(ctx, in, out)) }); n != 0 {
 		t.Errorf("Evaluate allocates %v times", n)
 	}
 	if fmt.Sprint(learnt(t, r)) != before {
@@ -243,7 +243,7 @@ func TestSetOptimizer(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	now := r.CurrentOptimizer()
 	check(r.SetOptimizer(ctx, now))
-	if n := testing.AllocsPerRun(5, func() { check(r.SetOptimizer(ctx, Optimizer{})) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.SetOptimizer(ctx, Optimizer{})) }); n != 0 {
 		t.Errorf("SetOptimizer allocates %v times", n)
 	}
 	if fmt.Sprint(r.CurrentOptimizer()) != fmt.Sprint(now) {

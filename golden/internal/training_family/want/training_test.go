@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/genrt"
@@ -86,14 +87,14 @@ func requests(t testing.TB) (run, submit func()) {
 
 func TestRunAllocatesNothing(t *testing.T) {
 	run, _ := requests(t)
-	if n := testing.AllocsPerRun(5, run); n != 0 {
+	if n := outputs.Allocations(run); n != 0 {
 		t.Errorf("Run allocates %v times", n)
 	}
 }
 
 func TestSubmitAllocatesNothing(t *testing.T) {
 	_, submit := requests(t)
-	if n := testing.AllocsPerRun(5, submit); n != 0 {
+	if n := outputs.Allocations(submit); n != 0 {
 		t.Errorf("Submit and Wait allocate %v times", n)
 	}
 }
@@ -121,7 +122,7 @@ func TestEverySize(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			in, out := NewInputs(s.Batch()), NewOutputs()
 			run := func() { check(r.Run(ctx, in, out)) }
-			if n := testing.AllocsPerRun(5, run); n != 0 {
+			if n := outputs.Allocations(run); n != 0 {
 				t.Errorf("Run allocates %v times", n)
 			}
 		})
@@ -207,7 +208,7 @@ func TestResume(t *testing.T) {
 func TestStepAllocatesNothing(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	in, out := NewInputs(2), NewOutputs()
-	if n := testing.AllocsPerRun(5, func() { check(r.Step(ctx, in, out)) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.Step(ctx, in, out)) }); n != 0 {
 		t.Errorf("Step allocates %v times", n)
 	}
 }
@@ -226,7 +227,7 @@ func TestEvaluate(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	in, out := NewInputs(2), NewEvaluateOutputs()
 	before := fmt.Sprint(learnt(t, r))
-	if n := testing.AllocsPerRun(5, func() { check(r.Evaluate(ctx, in, out)) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.Evaluate(ctx, in, out)) }); n != 0 {
 		t.Errorf("Evaluate allocates %v times", n)
 	}
 	if fmt.Sprint(learnt(t, r)) != before {
@@ -242,7 +243,7 @@ func TestSetOptimizer(t *testing.T) {
 	ctx, r, check := context.Background(), open(t), checked(t)
 	now := r.CurrentOptimizer()
 	check(r.SetOptimizer(ctx, now))
-	if n := testing.AllocsPerRun(5, func() { check(r.SetOptimizer(ctx, Optimizer{})) }); n != 0 {
+	if n := outputs.Allocations(func() { check(r.SetOptimizer(ctx, Optimizer{})) }); n != 0 {
 		t.Errorf("SetOptimizer allocates %v times", n)
 	}
 	if fmt.Sprint(r.CurrentOptimizer()) != fmt.Sprint(now) {

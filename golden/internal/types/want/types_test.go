@@ -165,14 +165,14 @@ func TestGolden(t *testing.T) {
 
 func TestRunAllocatesNothing(t *testing.T) {
 	run, _ := requests(t)
-	if n := testing.AllocsPerRun(5, run); n != 0 {
+	if n := outputs.Allocations(run); n != 0 {
 		t.Errorf("Run allocates %v times", n)
 	}
 }
 
 func TestSubmitAllocatesNothing(t *testing.T) {
 	_, submit := requests(t)
-	if n := testing.AllocsPerRun(5, submit); n != 0 {
+	if n := outputs.Allocations(submit); n != 0 {
 		t.Errorf("Submit and Wait allocate %v times", n)
 	}
 }
@@ -219,7 +219,7 @@ func enqueue(t testing.TB) func() {
 }
 
 func TestEnqueueAllocatesNothing(t *testing.T) {
-	if n := testing.AllocsPerRun(5, enqueue(t)); n != 0 {
+	if n := outputs.Allocations(enqueue(t)); n != 0 {
 		t.Errorf("Enqueue and Wait allocate %v times", n)
 	}
 }
@@ -235,7 +235,7 @@ func BenchmarkEnqueue(b *testing.B) {
 func TestRowsAllocateNothing(t *testing.T) {
 	t.Run("InBool", func(t *testing.T) {
 		tensor, n := new(InBool), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -249,7 +249,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("InF8", func(t *testing.T) {
 		tensor, n := new(InF8), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -263,7 +263,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("InF16", func(t *testing.T) {
 		tensor, n := new(InF16), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -277,7 +277,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("InF32", func(t *testing.T) {
 		tensor, n := new(InF32), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -291,7 +291,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("InF64", func(t *testing.T) {
 		tensor, n := new(InF64), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -305,7 +305,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("InS8", func(t *testing.T) {
 		tensor, n := new(InS8), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -319,7 +319,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("InU8", func(t *testing.T) {
 		tensor, n := new(InU8), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -333,7 +333,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("InS16", func(t *testing.T) {
 		tensor, n := new(InS16), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -347,7 +347,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("InU16", func(t *testing.T) {
 		tensor, n := new(InU16), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -361,7 +361,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("InS32", func(t *testing.T) {
 		tensor, n := new(InS32), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -375,7 +375,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("InU32", func(t *testing.T) {
 		tensor, n := new(InU32), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -389,7 +389,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("InS64", func(t *testing.T) {
 		tensor, n := new(InS64), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -403,7 +403,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("InU64", func(t *testing.T) {
 		tensor, n := new(InU64), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -417,7 +417,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("InF8143", func(t *testing.T) {
 		tensor, n := new(InF8143), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -431,7 +431,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("InF8152", func(t *testing.T) {
 		tensor, n := new(InF8152), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -445,7 +445,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("OutBool", func(t *testing.T) {
 		tensor, n := new(OutBool), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -459,7 +459,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("OutF8", func(t *testing.T) {
 		tensor, n := new(OutF8), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -473,7 +473,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("OutF16", func(t *testing.T) {
 		tensor, n := new(OutF16), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -487,7 +487,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("OutF32", func(t *testing.T) {
 		tensor, n := new(OutF32), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -501,7 +501,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("OutF64", func(t *testing.T) {
 		tensor, n := new(OutF64), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -515,7 +515,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("OutS8", func(t *testing.T) {
 		tensor, n := new(OutS8), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -529,7 +529,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("OutU8", func(t *testing.T) {
 		tensor, n := new(OutU8), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -543,7 +543,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("OutS16", func(t *testing.T) {
 		tensor, n := new(OutS16), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -557,7 +557,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("OutU16", func(t *testing.T) {
 		tensor, n := new(OutU16), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -571,7 +571,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("OutS32", func(t *testing.T) {
 		tensor, n := new(OutS32), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -585,7 +585,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("OutU32", func(t *testing.T) {
 		tensor, n := new(OutU32), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -599,7 +599,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("OutS64", func(t *testing.T) {
 		tensor, n := new(OutS64), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -613,7 +613,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("OutU64", func(t *testing.T) {
 		tensor, n := new(OutU64), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -627,7 +627,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("OutF8143", func(t *testing.T) {
 		tensor, n := new(OutF8143), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
@@ -641,7 +641,7 @@ func TestRowsAllocateNothing(t *testing.T) {
 	})
 	t.Run("OutF8152", func(t *testing.T) {
 		tensor, n := new(OutF8152), 0
-		allocated := testing.AllocsPerRun(5, func() {
+		allocated := outputs.Allocations(func() {
 			n = 0
 			for i, row := range tensor.Rows() {
 				if row == &tensor.Data[i] {
