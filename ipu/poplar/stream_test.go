@@ -165,6 +165,14 @@ func TestSlowToPark(t *testing.T) {
 	}
 }
 
+// TestParkedInTime sends commands at the very moments when the engine's thread goes to sleep: it sees each. Where a load may pass
+// the store before it, as processors let them unless they are told otherwise, one is lost within some 100,000.
+func TestParkedInTime(t *testing.T) {
+	e, _ := engineOf(t, adder(64, 1, 2))
+	const commands = 300_000
+	require.Equal(t, commands, e.Skipped(commands))
+}
+
 // TestConstant reads weights where they lie, and tells when they are on the device.
 func TestConstant(t *testing.T) {
 	ctx := context.Background()
