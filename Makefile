@@ -6,8 +6,8 @@ FUZZTIME  ?= 20s
 BENCHTIME ?= 200ms
 SOAKTIME  ?= 2m
 BIN       := bin/popefgen
-# The compiler, linker and vet collect garbage less often, which is a quarter less of their processor time; tests do not.
-export GOFLAGS := $(GOFLAGS) $(if $(findstring toolexec,$(GOFLAGS)),,'-toolexec=env GOGC=400')
+# What builds or checks collects garbage less often, compilers and tests alike: a fifth less processor time. What measures does not.
+build test unit race lint vet staticcheck golden hostile poplar check-generated clients-test cross mutants: export GOGC ?= 400
 # Packages tested at a time: many tests wait for clocks and other processes.
 PARALLEL  ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN || echo 2))))
 
@@ -17,7 +17,7 @@ PARALLEL  ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN || echo 2))))
 MODULES   := serve/grpc serve/nats serve/otel ipu/cpu/internal/kernel/internal/asm $(if $(filter all,$(POPEFGEN_TESTS)),bench serve/grpc/internal/manifests/strict)
 
 .DEFAULT_GOAL := help
-.PHONY: vet staticcheck tests checks unit-main unit-modules poplar poplar-safety poplar-suite poplar-bench poplar-short poplar-plain poplar-check release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test wasm-test mutants figures picture
+.PHONY: vet staticcheck tests staticcheck-beside unit-main unit-modules poplar poplar-all poplar-none poplar-folder poplar-safety poplar-suite poplar-bench poplar-check release serve-clients clients-test bench-serve bench-train help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test wasm-test mutants figures picture
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,18 +28,17 @@ run: build ## compile a digits model, generate its package, classify scanned dig
 build: ## build the popefgen command into bin/
 	@$(GO) build -o $(BIN) ./cmd/popefgen
 
-test: vet ## everything that must pass: lint, tests (goldens among them), race tests, generated code
+test: vet ## everything that must pass: lint, tests (goldens among them), race tests, make poplar where g++ is, generated code
 	@$(GO) list -export -test ./... >/dev/null # compiled once, for both of the next
-	@$(MAKE) --no-print-directory -j2 tests checks
-	@$(MAKE) --no-print-directory -j2 poplar-short poplar-plain
+	@$(MAKE) --no-print-directory -j2 tests staticcheck-beside
+	@$(MAKE) --no-print-directory -j3 unit-modules $(if $(shell command -v g++),poplar-all,poplar-none)
 	@$(MAKE) --no-print-directory check-generated
 
 # What make test runs at the same time: tests, which often wait, and beside them, with less of the processor, what only reads.
-# The other modules come last, so that what they import was compiled for vet.
 tests:
-	@$(MAKE) --no-print-directory unit-main && $(MAKE) --no-print-directory race && $(MAKE) --no-print-directory unit-modules
+	@$(MAKE) --no-print-directory unit-main && $(MAKE) --no-print-directory race
 
-checks:
+staticcheck-beside:
 	@nice -n 5 $(MAKE) --no-print-directory staticcheck
 
 unit: unit-main unit-modules ## all tests of every module (POPEFGEN_TESTS=all: also what they sample otherwise); make lint vets
@@ -63,29 +62,25 @@ race: ## the concurrent packages under the race detector (POPEFGEN_TESTS=all: ev
 
 POPLAR_TAGS := -tags poplar,poplarfake
 
-poplar-short: ## the back end for IPUs on a fake of Poplar: some of make poplar, where g++ is
-	@if command -v g++ >/dev/null; then \
-	  echo "$(GO) test $(POPLAR_TAGS) ./ipu/poplar/..."; export CGO_CXXFLAGS=-O0; $(GO) vet $(POPLAR_TAGS) ./ipu/poplar/... && $(GO) test -vet=off $(POPLAR_TAGS) ./ipu/poplar/...; \
-	else echo "skipped the Poplar back end: no g++"; fi
+poplar: ## the back end for IPUs on a fake of Poplar: shim and fake under sanitizers without Go, the tests for Poplar 3.2 with the race detector and cgocheck2 and for 3.3, feature rows, soak, every golden and example package, the report for owners of IPUs (needs g++; part of make test where it is)
+	@$(MAKE) --no-print-directory -j2 poplar-all
 
-# What make test runs of the sanitizers, beside poplar-short, which is for the other version of Poplar.
-poplar-plain:
-	@if command -v g++ >/dev/null; then mkdir -p build/poplar && sh ipu/poplar/check.sh build/poplar 302 address,undefined; fi
-
-poplar: ## all of it: shim and fake under sanitizers without Go, the tests for Poplar 3.2 with the race detector and cgocheck2 and for 3.3, feature rows, soak, every golden and example package, the report for owners of IPUs (needs g++)
-	@rm -rf build/poplar && mkdir -p build/poplar/sdk/lib && ln -s $(CURDIR)/ipu/poplar/internal/fakesdk build/poplar/sdk/include
-	@$(MAKE) --no-print-directory -j2 poplar-safety poplar-suite
+poplar-all: poplar-safety poplar-suite
 	@echo "ran: shim and fake under sanitizers and the tests, for Poplar 3.2 (-race, cgocheck2) and 3.3; golden and example packages but for $$(wc -l <ipu/poplar/testdata/elsewhere.txt) tests (ipu/poplar/testdata/elsewhere.txt);"; \
 	echo "the report on the fake as libpoplar.so, of which $$(grep -c '^fits' build/poplar/adder.popef.log) parts fit and a planted one differs"
 
+poplar-none:
+	@echo "skipped the Poplar back end: no g++"
+
+poplar-folder:
+	@rm -rf build/poplar && mkdir -p build/poplar/sdk/lib && ln -s $(CURDIR)/ipu/poplar/internal/fakesdk build/poplar/sdk/include
+
 # What make poplar runs at the same time.
-poplar-safety:
+poplar-safety: poplar-folder
 	@for c in "303 address,undefined" "302 thread"; do sh ipu/poplar/check.sh build/poplar $$c || exit 1; done
 	GOEXPERIMENT=cgocheck2 CGO_CXXFLAGS="-O1 -g -DFAKE_POPLAR_API=302" $(GO) test -vet=off -count=1 -race $(POPLAR_TAGS) ./ipu/poplar/...
 
-poplar-suite:
-	$(GO) vet $(POPLAR_TAGS) ./ipu/poplar/... ./rt/genrt
-	$(GO) tool staticcheck $(POPLAR_TAGS) ./ipu/poplar/...
+poplar-suite: poplar-folder
 	POPLAR_MODEL_DIR=$(CURDIR)/build/poplar $(GO) test -vet=off -count=1 $(POPLAR_TAGS) ./ipu/poplar/...
 	POPEFGEN_POPLAR_ROWS=1 $(GO) test -vet=off -count=1 -run '^TestRows$$' $(POPLAR_TAGS) ./ipu/poplar
 	POPEFGEN_SOAK=5s $(GO) test -vet=off -count=1 -run '^TestSoak$$' $(POPLAR_TAGS) ./rt
@@ -113,10 +108,11 @@ vet:
 	$(GO) vet ./...
 
 staticcheck:
-	GOGC=400 $(GO) tool staticcheck ./...
+	$(GO) tool staticcheck ./...
+	@if command -v g++ >/dev/null; then set -x; $(GO) vet $(POPLAR_TAGS) ./ipu/poplar/... ./rt/genrt && $(GO) tool staticcheck $(POPLAR_TAGS) ./ipu/poplar/...; fi
 	@if [ "$(POPEFGEN_TESTS)" = all ]; then GO="$(GO)" sh .ci/deadcode.sh serve/grpc serve/nats serve/otel; fi
 	@tool="$$($(GO) tool -n staticcheck)"; for m in $(MODULES); do \
-	  echo "vet and staticcheck $$m"; $(GO) -C $$m vet ./... && (cd $$m && GOGC=400 "$$tool" ./...) || exit 1; done
+	  echo "vet and staticcheck $$m"; $(GO) -C $$m vet ./... && (cd $$m && "$$tool" ./...) || exit 1; done
 
 hostile: ## every command on files made to exhaust memory or time, in a process that is short of both (make test runs most of it too; with POPEFGEN_HOSTILE=all, all)
 	POPEFGEN_HOSTILE=all $(GO) test -count=1 -run 'TestHostileCases|TestBlowUps|TestTablesAre|TestCancelLongKernel' ./cmd/popefgen ./onnx/internal/op ./ipu/cpu/...
