@@ -22,7 +22,7 @@ import (
 // engineFlags are the flags of every command that runs a model.
 var engineFlags = []cli.Flag{
 	&cli.IntFlag{Name: "threads", Usage: "run with `N` threads", DefaultText: "one per core"},
-	&cli.StringFlag{Name: "backend", Usage: "`NAME` of the back end", Value: "cpu"},
+	&cli.StringFlag{Name: "backend", Usage: "`NAME` of the back end", Value: "cpu", EnvVars: []string{rt.BackendVariable}, DefaultText: "what " + rt.BackendVariable + " names, else cpu"},
 	engineOptionFlag,
 }
 
