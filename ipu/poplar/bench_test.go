@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
 	"os/exec"
 	"runtime"
 	"slices"
@@ -18,7 +19,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/poplar"
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/popeftest"
 )
 
 // requestBytes is the size of the inputs and of the output of requests that are measured.
@@ -131,14 +135,47 @@ var (
 	rounds  = flag.Int("rounds", 5, "of TestAgainstCpp")
 )
 
+// runnerProgram generates the package of an adder as users generate theirs, and builds testdata/runner, which makes requests to it.
+func runnerProgram(t *testing.T) string {
+	const dir = "../../build/poplar/bench/testdata/" // which ./... leaves out
+	require.NoError(t, os.MkdirAll(dir, 0o777))
+	c := adder(requestBytes, 1, 2)
+	meta := popef.Metadata{Executable: c.Name, NumIPUs: 1, ReplicationFactor: 1, DeviceIterations: 1, IsInference: true, ProgramFlow: popef.ProgramFlow{Main: []uint32{1}}}
+	for _, s := range c.Streams[1:4] { // a, b and y
+		a := popef.Anchor{Name: s.Handle, Handle: s.Handle, Type: popef.Input, Info: popef.TensorInfo{DataType: popef.F32, Shape: s.Shape}, Programs: []uint32{1}}
+		if s.Direction == ipu.DeviceToHost {
+			a.Type = popef.Output
+		}
+		meta.Anchors = append(meta.Anchors, a)
+	}
+	var b popeftest.Buffer
+	w := popef.NewWriter(&b)
+	require.NoError(t, w.WriteMetadata(&meta))
+	exe, err := w.CreateExecutable(c.Name, false)
+	require.NoError(t, err)
+	_, err = exe.Write(c.Executable)
+	require.NoError(t, err)
+	require.NoError(t, exe.Close())
+	require.NoError(t, w.Close())
+	require.NoError(t, os.WriteFile(dir+"adder.popef", b.Bytes(), 0o666))
+	for _, args := range [][]string{
+		{"run", "../../cmd/popefgen", "generate", "-m", dir + "adder.popef", "-o", dir + "adder", "--queue", "16", "--embed", "--quiet"},
+		{"build", "-tags", "poplar,poplarfake", "-o", dir + "runner", "./testdata/runner"},
+	} {
+		out, err := exec.Command("go", args...).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	return dir + "runner"
+}
+
 // TestAgainstCpp measures requests in turns with a C++ program that drives the fake with the same rings, and prints what each
-// took at best: make poplar-bench.
+// took at best, those to an engine and to a generated package: make poplar-bench.
 func TestAgainstCpp(t *testing.T) {
 	if *against == "" {
 		t.Skip("it measures: make poplar-bench")
 	}
-	cpp := func(args ...string) []float64 {
-		out, err := exec.Command(*against, args...).Output()
+	measure := func(program string, args ...string) []float64 {
+		out, err := exec.Command(program, args...).Output()
 		require.NoError(t, err)
 		var all []float64
 		for _, w := range strings.Fields(string(out)) {
@@ -148,18 +185,22 @@ func TestAgainstCpp(t *testing.T) {
 		}
 		return all
 	}
+	runner := runnerProgram(t)
 	e, _ := engineOf(t, adder(requestBytes, 1, 2))
 	const n = 20000
 	most := time.Duration(1 << 62)
 	here, hereP99, busy, busyP99, there, thereP99 := most, most, most, most, most, most
-	large := most
-	var flown, theirs float64
+	large, typed, typedP99 := most, most, most
+	var flown, theirs, submitted float64
 	for range *rounds {
-		v := cpp("request", strconv.Itoa(n))
+		v := measure(*against, "request", strconv.Itoa(n))
 		there, thereP99 = min(there, time.Duration(v[0])), min(thereP99, time.Duration(v[1]))
+		v = measure(runner, "request", strconv.Itoa(n))
+		typed, typedP99 = min(typed, time.Duration(v[0])), min(typedP99, time.Duration(v[1]))
+		theirs = max(theirs, measure(*against, "flight", strconv.Itoa(n))[0])
+		submitted = max(submitted, measure(runner, "flight", strconv.Itoa(n))[0])
 		m, p := requests(t, e, n)
 		here, hereP99 = min(here, m), min(hereP99, p)
-		theirs = max(theirs, cpp("flight", strconv.Itoa(n))[0])
 		flown = max(flown, flight(t, e, n))
 		allocating(64, 16<<10, func() {
 			m, p := requests(t, e, n/4)
@@ -193,6 +234,7 @@ func TestAgainstCpp(t *testing.T) {
 	ratio := func(a, b time.Duration) float64 { return float64(a) / float64(b) }
 	fmt.Printf("best of %d rounds of %d requests, 4 KiB in (twice) and out, GOMAXPROCS %d\n", *rounds, n, runtime.GOMAXPROCS(0))
 	fmt.Printf("one after the other:   median %v, C++ %v: %.2f; p99 %v, C++ %v\n", here, there, ratio(here, there), hereP99, thereP99)
+	fmt.Printf("generated package:     median %v: %.2f; p99 %v; 16 submitted %.0f a second: %.2f\n", typed, ratio(typed, there), typedP99, submitted, submitted/theirs)
 	fmt.Printf("16 in flight:          %.0f a second, C++ %.0f: %.2f\n", flown, theirs, flown/theirs)
 	fmt.Printf("four allocate 16 KiB:  median %v, p99 %v: %.1f of the p99 alone with 4 MiB kept, %.1f with 64 MiB\n", busy, busyP99, ratio(busyP99, hereP99), ratio(large, hereP99))
 	fmt.Printf("in steady state:       %d calls through cgo in 1001 requests, %v allocations in one\n", calls, allocs)
