@@ -5,6 +5,11 @@ package poplar_test
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +60,42 @@ func TestLongRequests(t *testing.T) {
 			require.InDelta(t, 0.5, y.get(0), 0)
 		})
 	}
+}
+
+// turns returns how often the thread of the only engine has had a processor.
+func turns(t testing.TB) int {
+	names, err := filepath.Glob("/proc/self/task/*/comm")
+	require.NoError(t, err)
+	var found []string
+	for _, name := range names {
+		if comm, err := os.ReadFile(name); err == nil && string(comm) == "poplar engine\n" {
+			found = append(found, filepath.Dir(name))
+		}
+	}
+	require.Len(t, found, 1, "engines' threads")
+	stat, err := os.ReadFile(filepath.Join(found[0], "schedstat"))
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("this kernel does not tell how often a thread runs: ", err)
+	}
+	require.NoError(t, err)
+	fields := strings.Fields(string(stat))
+	require.Len(t, fields, 3)
+	n, err := strconv.Atoi(fields[2])
+	require.NoError(t, err)
+	return n
+}
+
+// TestIdle: the thread of an engine that has nothing to do does not run at all.
+func TestIdle(t *testing.T) {
+	e, _ := engineOf(t, adder(64, 1, 2))
+	rings(t, e, 64, 1)
+	require.NoError(t, e.Run(t.Context(), 1))
+	time.Sleep(100 * time.Millisecond) // it has parked
+	before := turns(t)
+	time.Sleep(200 * time.Millisecond)
+	require.Equal(t, before, turns(t))
+	require.NoError(t, e.Run(t.Context(), 0))
+	require.Greater(t, turns(t), before)
 }
 
 // TestLentContexts has a stream keep the context of a run: it has ended, with the reason, whatever runs later.

@@ -9,6 +9,7 @@
 #include <linux/futex.h>
 #include <map>
 #include <mutex>
+#include <pthread.h>
 #include <streambuf>
 #include <sys/syscall.h>
 #include <thread>
@@ -361,6 +362,7 @@ struct plr_engine {
   }
 
   void work() noexcept {
+    pthread_setname_np(pthread_self(), "poplar engine"); // for who looks at the threads of a process
     for (uint32_t k = 0;; k++) {
       park(&mail->c_waits, [&] { return load(&mail->asked) != k; });
       const uint32_t slot = mail->queue[k % PLR_QUEUE];
