@@ -23,7 +23,7 @@ import (
 // inputs, and how long it took to compile it if it is an ONNX model. Of a family, which is
 // returned too, its run inputs have no data.
 func benchTarget(c *cli.Context) (t *bench.Target, f *family.Family, compile time.Duration, err error) {
-	t = &bench.Target{Backend: c.String("backend"), Threads: benchThreads(c)}
+	t = &bench.Target{Backend: backendName(c), Threads: benchThreads(c)}
 	if t.Options, err = engineOptions(c); err != nil {
 		return nil, nil, 0, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/popefgen/popefgen/internal/atomicfile"
 	"github.com/popefgen/popefgen/internal/npy"
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/modelrt"
@@ -22,12 +24,15 @@ import (
 // engineFlags are the flags of every command that runs a model.
 var engineFlags = []cli.Flag{
 	&cli.IntFlag{Name: "threads", Usage: "run with `N` threads", DefaultText: "one per core"},
-	&cli.StringFlag{Name: "backend", Usage: "`NAME` of the back end", Value: "cpu", EnvVars: []string{rt.BackendVariable}, DefaultText: "what " + rt.BackendVariable + " names, else cpu"},
+	&cli.StringFlag{Name: "backend", Usage: "`NAME` of the back end", Value: cpu.Name, EnvVars: []string{rt.BackendVariable}, DefaultText: "what " + rt.BackendVariable + " names, else " + cpu.Name},
 	engineOptionFlag,
 }
 
 // engineOptionFlag gives the back end options in its own words.
 var engineOptionFlag = &cli.StringSliceFlag{Name: "engine-option", Usage: "`NAME=VALUE`, an option of the back end, as layout=off; a wrong one lists all"}
+
+// backendName returns the back end that the flag or the environment names. An empty name is none, as for runners.
+func backendName(c *cli.Context) string { return cmp.Or(c.String("backend"), cpu.Name) }
 
 // engineOptions returns what engineOptionFlag gives.
 func engineOptions(c *cli.Context) ([]ipu.Option, error) {
@@ -157,7 +162,7 @@ func openDynamic(c *cli.Context, m *popef.Model, size int64, asked *dynamic.Requ
 	if asked != nil {
 		m = asked.Family.Single(m, asked.Member)
 	}
-	opts := []modelrt.SessionOption{rt.WithBackend(c.String("backend"))}
+	opts := []modelrt.SessionOption{rt.WithBackend(backendName(c))}
 	if threads := c.Int("threads"); threads < 0 {
 		return nil, fmt.Errorf("--threads %d: want 1 or more", threads)
 	} else if threads != 0 {
@@ -167,7 +172,7 @@ func openDynamic(c *cli.Context, m *popef.Model, size int64, asked *dynamic.Requ
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range append(dynamic.BoundWork(c.String("backend"), m, size), given...) {
+	for _, o := range append(dynamic.BoundWork(backendName(c), m, size), given...) {
 		opts = append(opts, rt.WithEngineOption(o.Name, o.Value))
 	}
 	return dynamic.Open(c.Context, m, asked, opts...)
