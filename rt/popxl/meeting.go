@@ -153,7 +153,13 @@ func (t *taker) wait(ctx context.Context) error {
 	case <-t.point.ready[t.replica]:
 		return nil
 	case <-t.meeting.failed:
-		return errLeft
+		// What was made before is taken all the same: of replicas that all fail of it, each then has its own error, and a run returns that of the first replica, whichever was the first to fail.
+		select {
+		case <-t.point.ready[t.replica]:
+			return nil
+		default:
+			return errLeft
+		}
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -191,7 +197,7 @@ func newCrew(copies []*Session, m *meeting) *crew {
 	return c
 }
 
-// run runs all replicas, and returns the replica that failed first as far as can be told, and why.
+// run runs all replicas, and returns the first replica, by its number, that failed other than by the failure of another one, and why.
 func (c *crew) run(ctx context.Context, bindings []Binding, evaluate bool) (int, error) {
 	c.meeting.begin()
 	c.ctx, c.bindings, c.evaluate = ctx, append(c.bindings[:0], bindings...), evaluate
