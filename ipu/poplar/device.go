@@ -24,7 +24,6 @@ type Device struct {
 	mu     sync.Mutex
 	info   ipu.DeviceInfo
 	c      *C.plr_device // while it is attached
-	fresh  *C.plr_device // of a simulated device that was not attached yet
 	loaded *Engine       // that was loaded last
 	runs   bool          // a command of loaded is under way
 }
@@ -65,8 +64,11 @@ func (backend) Simulate(ctx context.Context, s ipu.Simulation) (ipu.Device, erro
 	if err != nil {
 		return nil, err
 	}
-	d.fresh = c
-	return d, d.describe(c)
+	defer C.plr_device_free(c) // Attach makes another one
+	if err := d.describe(c); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 // open opens the device.
@@ -130,17 +132,13 @@ func (d *Device) Attach() (bool, error) {
 	if d.c != nil {
 		return true, nil
 	}
-	c := d.fresh
-	d.fresh = nil
-	if c == nil {
-		var err error
-		if c, err = d.open(); err != nil {
-			return false, err
-		}
+	c, err := d.open()
+	if err != nil {
+		return false, err
 	}
 	var cerr C.plr_err
 	var ok C.int32_t
-	err := failure(C.plr_device_attach(c, &ok, &cerr), &cerr, fmt.Sprintf("attach device %d", d.info.ID))
+	err = failure(C.plr_device_attach(c, &ok, &cerr), &cerr, fmt.Sprintf("attach device %d", d.info.ID))
 	if err == nil && ok != 0 {
 		if err = d.describe(c); err == nil {
 			d.c = c

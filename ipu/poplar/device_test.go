@@ -15,6 +15,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/poplar"
+	fake "github.com/popefgen/popefgen/ipu/poplar/internal/fakesdk/poplar"
 )
 
 func manager(t testing.TB) *ipu.Manager { return &ipu.Manager{Backends: []ipu.Backend{backend(t)}} }
@@ -86,6 +87,24 @@ func TestSimulatedDevice(t *testing.T) {
 	require.True(t, ok)
 	require.NoError(t, err)
 	require.NoError(t, d.Detach())
+}
+
+// TestSimulatedLeftAlone makes devices that nobody attaches: nothing of them is left in C's memory.
+func TestSimulatedLeftAlone(t *testing.T) {
+	simulate := func() {
+		_, err := backend(t).(ipu.Simulator).Simulate(t.Context(), ipu.Simulation{NumIPUs: 1, Version: 2})
+		require.NoError(t, err)
+	}
+	simulate()
+	before, counted := fake.Blocks()
+	if !counted {
+		t.Skip("C's memory is not counted here")
+	}
+	for range 100 {
+		simulate()
+	}
+	after, _ := fake.Blocks()
+	require.Less(t, after, before+100)
 }
 
 // TestSimulatedMemory refuses simulated devices whose tiles have another memory than Poplar gives them.
