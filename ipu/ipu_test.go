@@ -91,7 +91,7 @@ func TestRegistry(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, z, b)
 	_, err = r.lookup("poplar")
-	require.EqualError(t, err, `unknown back end "poplar" (registered: a, z); import _ "github.com/popefgen/popefgen/ipu/poplar" and build with -tags poplar`)
+	require.EqualError(t, err, `unknown back end "poplar" (registered: a, z); import _ "github.com/popefgen/popefgen/ipu/poplar" and build with -tags poplar on Linux with cgo (CGO_ENABLED=1)`)
 	_, err = r.lookup("y")
 	require.EqualError(t, err, `unknown back end "y" (registered: a, z)`)
 

@@ -11,7 +11,7 @@ import (
 // providers says how a program gets the back ends of this module.
 var providers = map[string]string{
 	"cpu":    `import _ "github.com/popefgen/popefgen/ipu/cpu"`,
-	"poplar": `import _ "github.com/popefgen/popefgen/ipu/poplar" and build with -tags poplar`,
+	"poplar": `import _ "github.com/popefgen/popefgen/ipu/poplar" and build with -tags poplar on Linux with cgo (CGO_ENABLED=1)`,
 }
 
 // registry holds back ends by name.

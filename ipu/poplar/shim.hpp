@@ -10,6 +10,9 @@
 #include <new>
 #include <string>
 
+#if !__has_include(<poplar/Device.hpp>)
+#error "there is no poplar/Device.hpp: set CGO_CXXFLAGS and CGO_LDFLAGS for Poplar's SDK as docs/poplar.md says, or build for the fake with -tags poplar,poplarfake"
+#endif
 #include <poplar/Device.hpp>
 #include <poplar/OptionFlags.hpp>
 #include <poplar/exceptions.hpp>
