@@ -10,6 +10,7 @@ import (
 	"context"
 	"runtime/cgo"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu"
@@ -26,6 +27,7 @@ type called struct {
 
 	calls   chan call
 	answers chan answer
+	inside  atomic.Bool // the host is being called
 
 	starting sync.Mutex    // guards ended
 	ended    chan struct{} // closed when the goroutine has ended; nil without one
@@ -77,6 +79,8 @@ func (s *called) connect(handle *C.char) error {
 // do has the goroutine make a call of the host.
 func (s *called) do(c call) answer {
 	s.start()
+	s.inside.Store(true)
+	defer s.inside.Store(false)
 	s.calls <- c
 	return <-s.answers
 }

@@ -90,27 +90,28 @@ func (e *Engine) setStreams(streams []ipu.StreamInfo, programs []ipu.ProgramInfo
 		return err
 	}
 	defer C.plr_free(unsafe.Pointer(names))
-	there := map[string]ipu.Direction{}
+	type theirs struct {
+		name      string // with the sign that tells the direction
+		direction ipu.Direction
+	}
+	there := map[string]theirs{}
 	var order []string
 	for at := names; len(order) < int(n); {
 		name := C.GoString(at)
 		at = (*C.char)(unsafe.Add(unsafe.Pointer(at), len(name)+1))
-		handle, direction := name, ipu.HostToDevice
+		handle, direction := strings.TrimSuffix(name, "+"), ipu.HostToDevice
 		if strings.HasSuffix(name, "-") {
-			direction = ipu.DeviceToHost
+			handle, direction = name[:len(name)-1], ipu.DeviceToHost
 		}
-		if strings.HasSuffix(name, "+") || strings.HasSuffix(name, "-") {
-			handle = name[:len(name)-1]
-		}
-		there[handle] = direction
+		there[handle] = theirs{name, direction}
 		order = append(order, handle)
 	}
 	e.index = map[string]int{}
 	for _, s := range streams {
 		if d, ok := there[s.Handle]; !ok && s.Blocks == 0 {
 			continue // of another executable
-		} else if ok && d != s.Direction {
-			return fmt.Errorf("stream %q: its direction is %v in the model's metadata and %v in the executable; they are of different compilations", s.Handle, s.Direction, d)
+		} else if ok && d.name != s.Handle && d.direction != s.Direction { // a name without a sign does not tell
+			return fmt.Errorf("stream %q: its direction is %v in the model's metadata and %v in the executable, which names it %q; they are of different compilations", s.Handle, s.Direction, d.direction, d.name)
 		}
 		e.index[s.Handle] = len(e.streams)
 		e.streams = append(e.streams, stream{info: s})
@@ -118,7 +119,7 @@ func (e *Engine) setStreams(streams []ipu.StreamInfo, programs []ipu.ProgramInfo
 	for _, handle := range order {
 		if _, ok := e.index[handle]; !ok { // what it moves is not known: it can't be connected
 			e.index[handle] = len(e.streams)
-			e.streams = append(e.streams, stream{info: ipu.StreamInfo{Handle: handle, Direction: there[handle], Type: "unknown"}})
+			e.streams = append(e.streams, stream{info: ipu.StreamInfo{Handle: handle, Direction: there[handle].direction, Type: "unknown"}})
 		}
 	}
 	for _, p := range programs {
@@ -259,6 +260,12 @@ func (e *Engine) Load(ctx context.Context, d ipu.Device) error {
 	if err := device.begin(e, true); err != nil {
 		return fail(err)
 	}
+	defer func() { // whatever a host does
+		device.end()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.active = false
+	}()
 	if e.device != nil && e.device != device {
 		e.device.forget(e)
 	}
@@ -278,12 +285,13 @@ func (e *Engine) Load(ctx context.Context, d ipu.Device) error {
 		}
 	}
 	if err == nil {
-		err = e.writeRemote()
+		err = e.writeRemote(r)
 	}
-	device.end()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.active = false
+	if err == nil && r.stopped.Load() { // after all was written
+		err = ipu.ErrStopped
+	}
 	e.device = device
 	switch {
 	case err != nil && e.state == loaded:

@@ -127,7 +127,7 @@ func TestLinkReset(t *testing.T) {
 	t.Setenv("FAKE_POPLAR_FAULT", "run:1=recoverable:LINK_RESET")
 	err := e.Run(context.Background(), 1)
 	require.ErrorIs(t, err, ipu.ErrRecoverable)
-	require.EqualError(t, err, `run program 1: program "main": recoverable error (needs LINK_RESET): injected at run 1`)
+	require.EqualError(t, err, `run program 1 "main": recoverable error (needs LINK_RESET): injected at run 1`)
 	require.False(t, ipu.Reloadable(err))
 }
 

@@ -418,7 +418,7 @@ func TestRandomPrograms(t *testing.T) {
 			if fail != nil {
 				require.ErrorIs(t, err, ipu.ErrCallback)
 				require.True(t, slices.ContainsFunc(fail, func(handle string) bool {
-					return strings.HasPrefix(err.Error(), fmt.Sprintf("run program %d: stream %q: stream callback failed: ", p, handle))
+					return strings.HasPrefix(err.Error(), fmt.Sprintf("run program %d %q: stream %q: stream callback failed: ", p, fmt.Sprint("p", p), handle))
 				}), "%v fail, the error is: %v", fail, err)
 				load() // what it has computed so far is anybody's guess
 				for i, w := range window {

@@ -34,7 +34,7 @@ type run struct {
 	e      *Engine
 	p      *program // nil while the engine is loaded
 	ctx    context.Context
-	doing  string // for messages of Poplar
+	doing  string // for messages of Poplar; a program's name is in its run's error
 	slot   int
 	seat   *seat
 	number uint32           // another one for each
@@ -45,6 +45,7 @@ type run struct {
 
 	cause   error                 // why it has to end; nil if it has not
 	forced  bool                  // Engine::stop was called
+	blocked string                // handle of a stream whose host had not returned from a call by then; empty if none
 	stopped atomic.Bool           // Stop was called
 	overdue atomic.Uint32         // the number of the run that had its time to end
 	err     atomic.Pointer[error] // the first of a stream
@@ -65,7 +66,7 @@ func (r *run) begin(e *Engine, slot int, ctx context.Context, p *program, doing 
 	}
 	r.ctx, r.p, r.doing = ctx, p, doing
 	r.number = e.numbers.Add(1)
-	r.staged, r.cause, r.forced = slot > 0, nil, false
+	r.staged, r.cause, r.forced, r.blocked = slot > 0, nil, false, ""
 	r.stopped.Store(false)
 	r.err.Store(nil)
 	c := r.seat.c
@@ -123,18 +124,23 @@ func (e *Engine) Run(ctx context.Context, index int) error {
 		return fail(err)
 	}
 	if err := e.connected(p); err != nil {
-		return fail(err)
+		return p.failed(err)
 	}
 	if err := ctx.Err(); err != nil {
-		return fail(err)
+		return p.failed(err)
 	}
 	if err := e.device.begin(e, false); err != nil {
-		return fail(err)
+		return p.failed(err)
 	}
 	if err := e.execute(ctx, p); err != nil {
-		return fail(err)
+		return p.failed(err)
 	}
 	return nil
+}
+
+// failed says of which program's run err is, in the words of the cpu back end.
+func (p *program) failed(err error) error {
+	return fmt.Errorf("run program %d %q: %w", p.Index, p.Name, err)
 }
 
 // program returns the program with an index.
@@ -206,16 +212,23 @@ func (e *Engine) execute(ctx context.Context, p *program) error {
 		e.active, e.direct = true, r
 	}
 	e.mu.Unlock()
+	for k := 0; err == nil && k < len(p.moves); k++ {
+		s := &e.streams[p.moves[k]]
+		if berr := guarded(func() error { s.end.begin(r); return nil }); berr != nil {
+			err = fmt.Errorf("stream %q: %w: %w", s.info.Handle, ipu.ErrCallback, berr)
+		}
+	}
 	if err != nil {
+		r.unpin()
 		if r.host != nil {
 			r.host.end(err)
 			e.current.Store(nil)
 		}
 		e.device.end()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.active = false
 		return err
-	}
-	for _, i := range p.moves {
-		e.streams[i].end.begin(r)
 	}
 	e.mu.Lock()
 	r.send(C.PLR_RUN)
@@ -294,6 +307,7 @@ func (r *run) wait() {
 			defer late.Stop()
 		case !r.forced && r.overdue.Load() == r.number:
 			r.forced = true
+			r.blocked = r.callback()
 			C.plr_engine_stop(r.e.c)
 		default:
 			s.soon.Reset(look) // not before: it wakes only who has said that he waits
@@ -302,6 +316,18 @@ func (r *run) wait() {
 			look = min(2*look, latest)
 		}
 	}
+}
+
+// callback returns the handle of a stream of the run whose host is being called; empty if there is none.
+func (r *run) callback() string {
+	if r.host != nil {
+		for _, i := range r.p.moves {
+			if s, is := r.e.streams[i].end.(*called); is && s.inside.Load() {
+				return s.info.Handle
+			}
+		}
+	}
+	return ""
 }
 
 // outcome returns the error of a command that has ended: why it had to end, else that of a stream, else Poplar's.
@@ -317,11 +343,7 @@ func (r *run) outcome() error {
 		return r.cause
 	case code != 0:
 		var err C.plr_err
-		doing := r.doing
-		if r.p != nil {
-			doing = fmt.Sprintf("program %q", r.p.Name)
-		}
-		theirs = failure(C.plr_engine_error(r.e.c, C.uint32_t(r.slot), &err), &err, doing)
+		theirs = failure(C.plr_engine_error(r.e.c, C.uint32_t(r.slot), &err), &err, r.doing)
 	}
 	var streams error
 	if p := r.err.Load(); p != nil {
@@ -332,6 +354,9 @@ func (r *run) outcome() error {
 		what = "it"
 	}
 	if r.forced { // whatever Poplar says of it
+		if r.blocked != "" {
+			what = fmt.Sprintf("the callback of stream %q did not return, so that %s", r.blocked, what)
+		}
 		theirs = &ipu.Error{Kind: ipu.KindRecoverable, Recovery: ipu.IPUReset,
 			Message: fmt.Sprintf("%s did not end within %v of being told to, and was stopped: load the engine again", what, patience)}
 	}

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <streambuf>
 #include <sys/syscall.h>
+#include <system_error>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -257,6 +258,8 @@ protected:
     do
       n = pread(fd, buffer.data(), static_cast<size_t>(std::min<uint64_t>(buffer.size(), size - at)), static_cast<off_t>(offset + at));
     while (n < 0 && errno == EINTR);
+    if (n < 0)
+      failed = errno;
     if (n <= 0)
       return traits_type::eof();
     at += static_cast<uint64_t>(n);
@@ -276,7 +279,15 @@ protected:
   }
   pos_type seekpos(pos_type p, std::ios_base::openmode m) override { return seekoff(off_type(p), std::ios_base::beg, m); }
 
+public:
+  // check throws what reading failed with, which a reader takes for the end.
+  void check() const {
+    if (failed)
+      throw std::system_error(failed, std::generic_category(), "read");
+  }
+
 private:
+  int failed = 0; // errno
   int fd;
   uint64_t offset, size, at = 0; // at: behind what is in the buffer
   std::vector<char> buffer;
@@ -329,7 +340,15 @@ extern "C" int32_t plr_exe_from_memory(const void *mem, size_t size, int32_t che
 extern "C" int32_t plr_exe_from_file(int32_t fd, uint64_t offset, uint64_t size, int32_t check, plr_exe **out, plr_err *err) {
   return guard(err, [&] {
     File b(fd, offset, size);
-    *out = read(b, check);
+    std::unique_ptr<plr_exe> exe;
+    try {
+      exe.reset(read(b, check));
+    } catch (...) {
+      b.check();
+      throw;
+    }
+    b.check();
+    *out = exe.release();
   });
 }
 

@@ -31,8 +31,8 @@ func (e *Engine) Stage(ctx context.Context, index, slot int, in, out []ipu.Stage
 	if err := ctx.Err(); err != nil {
 		return fail(err)
 	}
-	if slot < 0 || slot >= Slots {
-		return fail(fmt.Errorf("slot %d, want 0 to %d", slot, Slots-1))
+	if err := checkSlot(slot); err != nil {
+		return fail(err)
 	}
 	p, err := e.program(index)
 	if err != nil {
@@ -75,6 +75,13 @@ func (e *Engine) Stage(ctx context.Context, index, slot int, in, out []ipu.Stage
 	return nil
 }
 
+func checkSlot(slot int) error {
+	if slot < 0 || slot >= Slots {
+		return fmt.Errorf("slot %d, want 0 to %d", slot, Slots-1)
+	}
+	return nil
+}
+
 // staged returns the memory that is given for a stream, nil for one that needs none.
 func (e *Engine) staged(i int, in, out []ipu.Staged) ([]byte, error) {
 	switch e.streams[i].end.(type) {
@@ -96,23 +103,26 @@ func (e *Engine) staged(i int, in, out []ipu.Staged) ([]byte, error) {
 // RunStaged waits for the end of a run that Stage began.
 func (e *Engine) RunStaged(ctx context.Context, index, slot int) error {
 	fail := func(err error) error { return fmt.Errorf("run program %d staged: %w", index, err) }
+	if err := checkSlot(slot); err != nil {
+		return fail(err)
+	}
 	if err := e.enter(); err != nil {
 		return fail(err)
 	}
 	defer e.busy.Store(false)
 	r := &e.slots[slot]
 	e.mu.Lock()
-	held := r.held && r.p.Index == index
+	p, held := r.p, r.held && r.p.Index == index
 	r.held = false
 	e.mu.Unlock()
 	if !held {
 		return fail(ipu.ErrNotStaged)
 	}
 	if err := ctx.Err(); err != nil {
-		return fail(err)
+		return p.failed(err)
 	}
 	if err := e.device.begin(e, false); err != nil {
-		return fail(err)
+		return p.failed(err)
 	}
 	e.mu.Lock()
 	r.ctx = ctx
@@ -127,7 +137,7 @@ func (e *Engine) RunStaged(ctx context.Context, index, slot int) error {
 	case errors.Is(err, errSkipped):
 		return fail(ipu.ErrNotStaged)
 	case err != nil:
-		return fail(err)
+		return p.failed(err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -137,6 +147,10 @@ func (e *Engine) RunStaged(ctx context.Context, index, slot int) error {
 
 // Unstage gives a slot's memory back. A run that nobody asked for ends without effect first, if it can.
 func (e *Engine) Unstage(_ context.Context, index, slot int) error {
+	fail := func(err error) error { return fmt.Errorf("end a run of program %d: %w", index, err) }
+	if err := checkSlot(slot); err != nil {
+		return fail(err)
+	}
 	r := &e.slots[slot]
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -154,7 +168,7 @@ func (e *Engine) Unstage(_ context.Context, index, slot int) error {
 	ran := r.ran
 	r.ran = false
 	if !ran {
-		return fmt.Errorf("end a run of program %d: %w", index, ipu.ErrNotStaged)
+		return fail(ipu.ErrNotStaged)
 	}
 	return nil
 }
