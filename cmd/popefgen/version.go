@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -51,6 +52,7 @@ var devicesCommand = &cli.Command{
 			return err
 		}
 		t := table.New("BACK END", "ID", "KIND", "IPUS", "TILES", "VERSION", "DESCRIPTION")
+		var failed error // those of the others are listed all the same
 		for _, name := range ipu.Backends() {
 			b, err := ipu.Lookup(name)
 			if err != nil {
@@ -58,19 +60,18 @@ var devicesCommand = &cli.Command{
 			}
 			ds, err := b.Devices(c.Context)
 			if err != nil {
-				return fmt.Errorf("devices of back end %s: %w", name, err)
+				failed = errors.Join(failed, fmt.Errorf("devices of back end %s: %w", name, err))
+				continue
 			}
 			for _, d := range ds {
 				i := d.Info()
 				t.Row(i.Backend, i.ID, i.Kind, i.NumIPUs, table.OrDash(i.TilesPerIPU), table.OrDash(i.Version), i.Description)
 			}
 			if s, ok := b.(ipu.Simulator); ok {
-				if err := listSimulated(c.Context, t, s); err != nil {
-					return err
-				}
+				failed = errors.Join(failed, listSimulated(c.Context, t, s))
 			}
 		}
-		return t.Print(c.App.Writer)
+		return errors.Join(t.Print(c.App.Writer), failed)
 	},
 }
 
