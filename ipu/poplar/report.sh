@@ -13,16 +13,23 @@ if [ -z "$sdk" ] || [ ! -d "$sdk/include/poplar" ]; then
   echo "there is no Poplar SDK: source its enable.sh, which sets POPLAR_SDK_ENABLED to a folder with include/poplar" >&2
   exit 2
 fi
-cxx="${CXX:-g++} -std=c++17 -Wall -I$sdk/include ${CGO_CXXFLAGS:-}"
-export CGO_CXXFLAGS="-I$sdk/include ${CGO_CXXFLAGS:-}"
-export CGO_LDFLAGS="-L$sdk/lib -Wl,-rpath,$sdk/lib ${CGO_LDFLAGS:-}"
+sdk="$(cd "$sdk" && pwd)" # cgo compiles in other folders
+model="${POPLAR_MODEL:-}"
+if [ -n "$model" ]; then
+  if [ ! -f "$model" ] || [ ! -r "$model" ]; then
+    echo "POPLAR_MODEL: $model is no file that can be read: name a PopEF file, or none" >&2
+    exit 2
+  fi
+  model="$(realpath "$model")"
+  export POPLAR_MODEL="$model"
+fi
+flags="${CGO_CXXFLAGS:-}"
+# Go's cache knows the flags, not the SDK's files: others at the same path are another number.
+export CGO_CXXFLAGS="'-I$sdk/include' -DPLR_SDK=$(cat "$sdk"/include/poplar/*.hpp | cksum | cut -d' ' -f1) $flags"
+export CGO_LDFLAGS="'-L$sdk/lib' '-Wl,-rpath,$sdk/lib' ${CGO_LDFLAGS:-}"
 failed=0
-try() { # NAME COMMAND…
-  name="$1"
-  shift
-  echo "## $name"
-  "$@" 2>&1
-  case $? in
+verdict() { # STATUS of a part
+  case $1 in
   0) echo "fits" ;;
   3) echo "not tried" ;;
   *)
@@ -32,6 +39,38 @@ try() { # NAME COMMAND…
   esac
   echo
 }
+try() { # NAME COMMAND…
+  name="$1"
+  shift
+  echo "## $name"
+  "$@" 2>&1
+  verdict $?
+}
+compiles() { ${CXX:-g++} -std=c++17 -Wall "-I$sdk/include" $flags -fsyntax-only "$@"; }
+# What the shim calls: that is in the library, or inline in a header.
+wanted='Engine::Engine Engine::load Engine::run Engine::connectStream Engine::connectStreamToCallback Engine::copyToRemoteBuffer Engine::listStreams Executable::deserialize DeviceManager::createDeviceManager DeviceManager::getDevice DeviceManager::getDevices Device::attach Device::detach IPUModel::createDevice versionString packageHash'
+symbols() {
+  if ! command -v nm >/dev/null; then
+    echo "there is no nm, which lists symbols"
+    return 3
+  fi
+  nm -DC --defined-only "$sdk/lib/libpoplar.so" >"$out/symbols.txt" || return 1
+  sed -n 's/^[0-9a-f]* . \(poplar::.*\)/\1/p' "$out/symbols.txt" |
+    grep -E '^poplar::(Engine::(Engine|load|run|stop|connectStream|connectStreamToCallback|copyToRemoteBuffer|copyFromRemoteBuffer|listStreams)|Executable::deserialize|DeviceManager::(createDeviceManager|getDevices?)|Device::(attach|detach|supportsRemoteBuffers|getId)|IPUModel::createDevice|versionString|packageHash|toString)\(' | sort -u
+  echo "C++11 ABI: $(grep -c __cxx11 "$out/symbols.txt") symbols"
+  for s in $wanted; do
+    grep -q " poplar::$s(" "$out/symbols.txt" || echo "not among them: poplar::$s, which is inline or gone; whether it builds tells"
+  done
+  grep -q ' poplar::' "$out/symbols.txt"
+}
+# there runs a command, unless it has no device to run on.
+there() {
+  "$@" >"$out/part.txt" 2>&1
+  ended=$?
+  cat "$out/part.txt"
+  if [ "$ended" != 0 ] && grep -q -e 'no device' -e 'portable executable' "$out/part.txt"; then return 3; fi
+  return "$ended"
+}
 suite() { # PART
   "$out/suite.test" -test.v -test.timeout 5m -test.run "^TestModel\$/^$(echo "$1" | tr ' ' '_')\$" >"$out/part.txt" 2>&1
   ended=$?
@@ -39,6 +78,11 @@ suite() { # PART
   if [ "$ended" = 0 ] && grep -q -e '--- SKIP: TestModel/' "$out/part.txt"; then return 3; fi
   [ "$ended" = 0 ] && grep -q -e '--- PASS: TestModel/' "$out/part.txt"
 }
+nothing() {
+  echo "$1"
+  return 3
+}
+rm -f "$out/popefgen" "$out/suite.test" # of an earlier report
 {
   echo "# Poplar back end: report"
   echo
@@ -49,28 +93,31 @@ suite() { # PART
   git -C "$here" rev-parse HEAD 2>/dev/null
   echo
   for part in "1 errors" "2 ownership" "3 devices" "4 executables and engines" "5 streams" "6 options and versions"; do
-    try "compiles: ${part#* }" $cxx -DONLY="${part%% *}" -fsyntax-only "$here/testdata/conformance.cpp"
+    try "compiles: ${part#* }" compiles -DONLY="${part%% *}" "$here/testdata/conformance.cpp"
   done
-  for f in shim.cpp shim_engine.cpp; do try "compiles: $f" $cxx -fsyntax-only "$here/$f"; done
-  echo "## symbols of libpoplar"
-  nm -DC --defined-only "$sdk/lib/libpoplar.so" 2>/dev/null |
-    grep -E 'poplar::(Engine::(Engine|load|run|stop|connectStream|connectStreamToCallback|copyToRemoteBuffer|copyFromRemoteBuffer|listStreams)|Executable::deserialize|DeviceManager::(createDeviceManager|getDevices?)|Device::(attach|detach|supportsRemoteBuffers|getId)|IPUModel::createDevice|versionString|packageHash|toString)\(' | sed 's/^[0-9a-f]* . //' | sort -u
-  echo "C++11 ABI: $(nm -DC "$sdk/lib/libpoplar.so" 2>/dev/null | grep -c __cxx11) symbols"
-  echo
+  for f in shim.cpp shim_engine.cpp; do try "compiles: $f" compiles "$here/$f"; done
+  try "symbols of libpoplar" symbols
   try "builds" "$GO" build -tags poplar -o "$out/popefgen" ./cmd/popefgen
   if [ -x "$out/popefgen" ]; then
     try "devices" "$out/popefgen" devices
-    if [ -n "${POPLAR_MODEL:-}" ]; then
-      export POPLAR_MODEL="$(realpath "$POPLAR_MODEL")"
-      try "inspects $POPLAR_MODEL" "$out/popefgen" inspect "$POPLAR_MODEL"
-      try "runs $POPLAR_MODEL" "$out/popefgen" bench "$POPLAR_MODEL" --backend poplar --duration 2s
-      try "builds the suite" "$GO" test -c -vet=off -tags poplar -o "$out/suite.test" ./ipu/poplar
+  else
+    try "devices" nothing "popefgen did not build"
+  fi
+  if [ -z "$model" ]; then
+    try "a model" nothing "POPLAR_MODEL names none"
+  elif [ ! -x "$out/popefgen" ]; then
+    try "$model" nothing "popefgen did not build"
+  else
+    try "inspects $model" "$out/popefgen" inspect "$model"
+    try "runs $model" there "$out/popefgen" bench "$model" --backend poplar --duration 2s
+    try "builds the suite" "$GO" test -c -vet=off -tags poplar -o "$out/suite.test" ./ipu/poplar
+    if [ -x "$out/suite.test" ]; then
       "$out/suite.test" -test.v -test.run '^TestModelParts$' | sed -n 's/.* part: //p' >"$out/parts.txt"
       while read -r part; do
         try "model: $part" suite "$part" </dev/null
       done <"$out/parts.txt"
     else
-      echo "no model was run: POPLAR_MODEL names none"
+      try "model" nothing "the suite did not build"
     fi
   fi
   echo
