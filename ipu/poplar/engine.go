@@ -42,6 +42,7 @@ type Engine struct {
 	programs []program
 	numbers  atomic.Uint32       // of runs
 	current  atomic.Pointer[run] // that calls streams of Go
+	halted   atomic.Bool         // Engine::stop was called since the engine was loaded
 	spare    run                 // of runs that call none
 	calling  *run                // of the next that calls some; nil if none has, or if streams may still have the last one's context
 
@@ -273,6 +274,7 @@ func (e *Engine) Load(ctx context.Context, d ipu.Device) error {
 	r.begin(e, 0, ctx, nil, fmt.Sprintf("device %d", device.info.ID))
 	e.mu.Lock()
 	e.active = true
+	e.halted.Store(false)
 	r.send(C.PLR_LOAD)
 	e.mu.Unlock()
 	r.wait()
@@ -345,6 +347,9 @@ func (e *Engine) Close() error {
 	e.mu.Unlock()
 	if device != nil {
 		device.forget(e)
+	}
+	for i := range e.seats {
+		e.seats[i].leave()
 	}
 	var err C.plr_err
 	failed := failure(C.plr_engine_free(e.c, &err), &err, "close the engine")

@@ -205,3 +205,11 @@ func TestOpenFileThatCannotBeRead(t *testing.T) {
 	_, err := poplar.OpenFile(t.TempDir(), 0, 10, c)
 	require.ErrorContains(t, err, "read: Is a directory")
 }
+
+// TestTimerAfterClose has a timer of a run come after the engine was closed: its memory, which somebody else may have by then, is left alone.
+func TestTimerAfterClose(t *testing.T) {
+	e, _ := engineOf(t, adder(64, 1, 2))
+	require.True(t, e.Touches())
+	require.NoError(t, e.Close())
+	require.False(t, e.Touches())
+}

@@ -8,6 +8,7 @@ import "C"
 import (
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -16,12 +17,12 @@ import (
 
 // mail is the memory through which Go tells an engine's thread what to do. It is C's.
 type mail struct {
-	asked, cWaits *uint32
-	queue         []uint32
+	asked, now, cWaits *uint32
+	queue              []uint32
 }
 
 func newMail(m *C.plr_mail) mail {
-	return mail{asked: word(&m.asked), cWaits: word(&m.c_waits), queue: unsafe.Slice(word(&m.queue[0]), C.PLR_QUEUE)}
+	return mail{asked: word(&m.asked), now: word(&m.now), cWaits: word(&m.c_waits), queue: unsafe.Slice(word(&m.queue[0]), C.PLR_QUEUE)}
 }
 
 // word is a number of C's as atomic functions want it.
@@ -65,6 +66,9 @@ type seat struct {
 	event                  *os.File    // a counter that C writes to when somebody waits for it
 	count                  [8]byte     // what is read of it
 	soon                   *time.Timer // stopped but for when somebody waits
+
+	mu   sync.Mutex // guards gone, and the memory while kick uses it
+	gone bool       // the memory is about to be freed
 }
 
 // open makes what a seat needs before its first command.
@@ -83,6 +87,13 @@ func (s *seat) open() error {
 	return nil
 }
 
+// leave has a timer that comes late leave the memory alone.
+func (s *seat) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = true
+}
+
 func (s *seat) close() error {
 	if s.event == nil {
 		return nil
@@ -93,8 +104,13 @@ func (s *seat) close() error {
 // ready reports whether the command has ended.
 func (s *seat) ready() bool { return atomic.LoadUint32(s.ended) != 0 }
 
-// kick has who waits look again.
+// kick has who waits look again, unless the engine is closed.
 func (s *seat) kick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		return
+	}
 	switch atomic.SwapUint32(s.goWaits, C.PLR_NOBODY) {
 	case C.PLR_AT_FUTEX:
 		wake(s.goWaits)

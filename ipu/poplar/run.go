@@ -47,7 +47,7 @@ type run struct {
 	forced  bool                  // Engine::stop was called
 	blocked string                // handle of a stream whose host had not returned from a call by then; empty if none
 	stopped atomic.Bool           // Stop was called
-	overdue atomic.Uint32         // the number of the run that had its time to end
+	overdue atomic.Uint32         // the number of a run that had its time to end
 	err     atomic.Pointer[error] // the first of a stream
 	host    *hostContext          // of streams that are called; nil if none is
 
@@ -172,6 +172,9 @@ func (e *Engine) refusal() error {
 	case created:
 		return ipu.ErrNotLoaded
 	case lost:
+		if e.failure == errHalted {
+			return fmt.Errorf("%w: %w", ipu.ErrNotLoaded, errHalted)
+		}
 		return fmt.Errorf("%w: it failed with %v: load it again", ipu.ErrNotLoaded, e.failure)
 	case stopped:
 		return fmt.Errorf("%w: load it again", ipu.ErrStopped)
@@ -289,26 +292,36 @@ func (r *run) wait() {
 	look := soonest
 	defer s.soon.Stop()
 	var late *time.Timer
+	var lateFor uint32 // the number of the run that late gives its time to
+	defer func() {
+		if late != nil {
+			late.Stop()
+		}
+	}()
 	for listens := false; ; {
 		publish(s.goWaits, C.PLR_AT_EVENT)
-		switch {
+		switch ending := r.ending(); {
 		case s.ready():
 			return
 		case r.cause == nil && r.stopped.Load():
 			r.end(ipu.ErrStopped)
 		case r.cause == nil && listens && r.ctx.Err() != nil:
 			r.end(r.ctx.Err())
-		case late == nil && atomic.LoadUint32(s.failed) != 0:
-			number := r.number
+		case ending != 0 && ending != lateFor:
+			lateFor = ending
+			if late != nil {
+				late.Stop()
+			}
 			late = time.AfterFunc(patience, func() {
-				r.overdue.Store(number)
+				r.overdue.Store(ending)
 				s.kick()
 			})
-			defer late.Stop()
-		case !r.forced && r.overdue.Load() == r.number:
-			r.forced = true
-			r.blocked = r.callback()
-			C.plr_engine_stop(r.e.c)
+		case ending != 0 && r.overdue.CompareAndSwap(ending, 0):
+			if ending == r.number {
+				r.forced = true
+				r.blocked = r.callback()
+			}
+			r.e.halt()
 		default:
 			s.soon.Reset(look) // not before: it wakes only who has said that he waits
 			s.park()
@@ -316,6 +329,28 @@ func (r *run) wait() {
 			look = min(2*look, latest)
 		}
 	}
+}
+
+// ending returns, if r has to end, the number of the run under way that has to: r, or one before it in the queue. It is 0 if that may go on, as r is not begun
+// then.
+func (r *run) ending() uint32 {
+	if atomic.LoadUint32(r.seat.failed) == 0 {
+		return 0
+	}
+	if r.p == nil { // nothing is beside it
+		return r.number
+	}
+	slot := atomic.LoadUint32(r.e.mail.now)
+	if slot >= C.PLR_SLOTS || atomic.LoadUint32(r.e.seats[slot].failed) == 0 {
+		return 0
+	}
+	return uint32(r.e.seats[slot].c.number)
+}
+
+// halt ends what is under way by Engine::stop, after which nothing runs before the engine was loaded.
+func (e *Engine) halt() {
+	e.halted.Store(true)
+	C.plr_engine_stop(e.c)
 }
 
 // callback returns the handle of a stream of the run whose host is being called; empty if there is none.
@@ -344,6 +379,9 @@ func (r *run) outcome() error {
 	case code != 0:
 		var err C.plr_err
 		theirs = failure(C.plr_engine_error(r.e.c, C.uint32_t(r.slot), &err), &err, r.doing)
+		if r.e.halted.Load() && !r.forced { // it was begun just then
+			theirs = errHalted
+		}
 	}
 	var streams error
 	if p := r.err.Load(); p != nil {
@@ -379,6 +417,9 @@ func (r *run) outcome() error {
 	}
 	return r.cause
 }
+
+// errHalted: another run had to be ended by Engine::stop.
+var errHalted = &ipu.Error{Kind: ipu.KindRecoverable, Recovery: ipu.IPUReset, Message: "a program did not end in time, and the engine was stopped: load it again"}
 
 var (
 	// errSkipped: a run was not begun, since one before it has failed.
@@ -441,11 +482,16 @@ func (e *Engine) settle(r *run) error {
 	if code := r.seat.c.result; code != 0 && code != C.PLR_SKIPPED && r.epoch == e.epoch {
 		e.epoch++ // runs that are begun from now on are not skipped because of it
 	}
-	if r.result != nil && ofDevice(r.result) {
+	switch {
+	case r.result != nil && ofDevice(r.result):
 		e.failure = r.result
-		if e.state == loaded {
-			e.state = lost
-		}
+	case e.halted.Load() && e.state == loaded:
+		e.failure = errHalted
+	default:
+		return r.result
+	}
+	if e.state == loaded {
+		e.state = lost
 	}
 	return r.result
 }

@@ -222,7 +222,7 @@ func (e *Engine) drain() {
 		}
 		if !forced && time.Now().After(late) {
 			forced = true
-			C.plr_engine_stop(e.c)
+			e.halt() // what is under way has had its time to end
 		}
 	}
 }

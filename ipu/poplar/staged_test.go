@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -356,4 +357,72 @@ func TestStagedConcurrently(t *testing.T) {
 	}
 	all.Wait()
 	require.Positive(t, good)
+}
+
+// slowAdder is an adder of which program 1 waits before it adds.
+func slowAdder(d time.Duration) ipu.EngineConfig {
+	c := adder(64, 1, 1)
+	c.Executable = []byte(strings.Replace(string(c.Executable), "program 1 main\n", fmt.Sprintf("program 1 main\nwait %d\n", d.Microseconds()), 1))
+	return c
+}
+
+// TestCancelledInTheQueue cancels a run behind others that take longer than a program has to end: nobody stops those.
+func TestCancelledInTheQueue(t *testing.T) {
+	poplar.SetPatience(t, 20*time.Millisecond)
+	e, _ := engineOf(t, slowAdder(60*time.Millisecond))
+	rings(t, e, 64, 1)
+	slots := newSlots(64, 1, 0)[:3]
+	for i := range slots {
+		slots[i].fill(float32(i))
+		require.NoError(t, e.Stage(t.Context(), 1, i, slots[i].in, slots[i].out))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, e.Run(ctx, 1), context.DeadlineExceeded)
+	for i := range slots {
+		require.NoError(t, e.RunStaged(t.Context(), 1, i))
+		require.NoError(t, e.Unstage(t.Context(), 1, i))
+		require.NoError(t, slots[i].wants(float32(i)))
+	}
+	rings(t, e, 64, 1)
+	require.NoError(t, e.Run(t.Context(), 1))
+}
+
+// TestHaltedForAnother has a run that has to end, behind one that has to and does not: that is stopped, and the engine says of both that it has to be loaded.
+func TestHaltedForAnother(t *testing.T) {
+	poplar.SetPatience(t, 20*time.Millisecond)
+	e, d := engineOf(t, adder(64, 1, 1))
+	rings(t, e, 64, 1)
+	require.NoError(t, e.Stage(t.Context(), 3, 0, nil, nil))
+	ended := make(chan error)
+	go func() { ended <- e.Run(context.Background(), 1) }()
+	require.Eventually(t, e.Runs, 5*time.Second, time.Millisecond)
+	require.NoError(t, e.Stop())
+	require.ErrorIs(t, <-ended, ipu.ErrStopped)
+	require.Error(t, e.RunStaged(t.Context(), 3, 0))
+	require.Error(t, e.Unstage(t.Context(), 3, 0))
+	require.NoError(t, e.Load(t.Context(), d))
+	rings(t, e, 64, 1)
+	require.NoError(t, e.Run(t.Context(), 1))
+}
+
+// TestHaltedByConnect takes a staged run back that does not end: the engine has to be loaded again, and says that this helps.
+func TestHaltedByConnect(t *testing.T) {
+	poplar.SetPatience(t, 20*time.Millisecond)
+	e, d := engineOf(t, adder(64, 1, 1))
+	a, _, _ := rings(t, e, 64, 1)
+	for staged := false; !staged; { // until the engine has begun it before that
+		require.NoError(t, e.Stage(t.Context(), 3, 0, nil, nil))
+		time.Sleep(10 * time.Millisecond)
+		require.NoError(t, e.Connect("a", a))
+		err := e.Run(t.Context(), 1)
+		if staged = err != nil; staged {
+			require.ErrorIs(t, err, ipu.ErrNotLoaded)
+			require.True(t, ipu.Reloadable(err), "%v", err)
+		}
+		_ = e.Unstage(t.Context(), 3, 0)
+		rings(t, e, 64, 1)
+	}
+	require.NoError(t, e.Load(t.Context(), d))
+	require.NoError(t, e.Run(t.Context(), 1))
 }
