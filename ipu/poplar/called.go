@@ -57,23 +57,19 @@ type answer struct {
 	err error
 }
 
-func (e *Engine) connectGo(info ipu.StreamInfo, handle *C.char, output C.int32_t, host ipu.Stream) (end, error) {
-	s := &called{e: e, host: host, info: info, output: output != 0, calls: make(chan call), answers: make(chan answer, 1)}
+func (e *Engine) connectGo(info ipu.StreamInfo, handle *C.char, host ipu.Stream) (end, error) {
+	s := &called{e: e, host: host, info: info, output: info.Direction == ipu.DeviceToHost, calls: make(chan call), answers: make(chan answer, 1)}
 	s.handle = cgo.NewHandle(s)
-	if err := s.connect(handle); err != nil {
+	if err := s.again(e, info, handle); err != nil {
 		s.handle.Delete()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *called) connect(handle *C.char) error {
-	output := C.int32_t(0)
-	if s.output {
-		output = 1
-	}
+func (s *called) again(e *Engine, info ipu.StreamInfo, handle *C.char) error {
 	var err C.plr_err
-	return failure(C.plr_connect_go(s.e.c, handle, output, C.uint64_t(s.handle), C.size_t(s.info.Bytes), &err), &err, "")
+	return failure(C.plr_connect_go(e.c, handle, isOutput(info), C.uint64_t(s.handle), C.size_t(info.Bytes), &err), &err, "")
 }
 
 // do has the goroutine make a call of the host.
@@ -162,7 +158,7 @@ func (s *called) finish(r *run, ok bool) error {
 	if !s.output {
 		handle := C.CString(s.info.Handle)
 		defer C.free(unsafe.Pointer(handle))
-		_ = s.connect(handle) // it was connected before; if that fails now the engine can do no more, and says so when it runs
+		_ = s.again(s.e, s.info, handle) // it was connected before; if that fails now the engine can do no more, and says so when it runs
 	}
 	s.reset()
 	return nil

@@ -180,6 +180,8 @@ func (d *Device) begin(e *Engine, load bool) error {
 		return fmt.Errorf("%w: device %d was detached", ipu.ErrNotLoaded, d.info.ID)
 	case d.runs:
 		return fmt.Errorf("device %d: %w: another engine uses it", d.info.ID, ipu.ErrBusy)
+	case !load && d.loaded == nil:
+		return fmt.Errorf("%w: device %d was detached since", ipu.ErrNotLoaded, d.info.ID)
 	case !load && d.loaded != e:
 		return fmt.Errorf("%w: another engine was loaded onto device %d since", ipu.ErrNotLoaded, d.info.ID)
 	}

@@ -70,6 +70,8 @@ type end interface {
 	begin(r *run)
 	// finish is called when a run that moves the stream has ended, with or without success.
 	finish(r *run, ok bool) error
+	// again connects the engine's side once more, as it was.
+	again(e *Engine, info ipu.StreamInfo, handle *C.char) error
 	// reset is called when everything that was prefetched is gone.
 	reset()
 	// release frees what the end has, once the engine has let go of it.
@@ -209,10 +211,6 @@ func (e *Engine) connect(info ipu.StreamInfo, host ipu.Stream) (_ end, err error
 	defer ipu.Guard(&err) // the host is asked for its memory
 	handle := C.CString(info.Handle)
 	defer C.free(unsafe.Pointer(handle))
-	output := C.int32_t(0)
-	if info.Direction == ipu.DeviceToHost {
-		output = 1
-	}
 	if info.Blocks > 0 {
 		return connectRemote(info, host)
 	}
@@ -227,10 +225,27 @@ func (e *Engine) connect(info ipu.StreamInfo, host ipu.Stream) (_ end, err error
 		}
 	case ipu.Windowed:
 		if w := h.Window(); w.Size == info.Bytes {
-			return e.connectRing(info, handle, output, h)
+			return e.connectRing(info, handle, h)
 		}
 	}
-	return e.connectGo(info, handle, output, host)
+	return e.connectGo(info, handle, host)
+}
+
+// reconnect connects all streams as they are connected: an engine that was loaded may have forgotten.
+func (e *Engine) reconnect() error {
+	for i := range e.streams {
+		s := &e.streams[i]
+		if s.end == nil {
+			continue
+		}
+		handle := C.CString(s.info.Handle)
+		err := s.end.again(e, s.info, handle)
+		C.free(unsafe.Pointer(handle))
+		if err != nil {
+			return fmt.Errorf("connect stream %q: %w", s.info.Handle, err)
+		}
+	}
+	return nil
 }
 
 func (e *Engine) connectNull(info ipu.StreamInfo, handle *C.char) error {
@@ -285,6 +300,9 @@ func (e *Engine) Load(ctx context.Context, d ipu.Device) error {
 		if end := e.streams[i].end; end != nil {
 			end.reset()
 		}
+	}
+	if err == nil {
+		err = e.reconnect()
 	}
 	if err == nil {
 		err = e.writeRemote(r)

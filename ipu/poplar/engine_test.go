@@ -25,6 +25,7 @@ func TestEngineSuite(t *testing.T) {
 		"dedicated":     {options: []ipu.Option{{Name: "streamCallbacks.multiThreadMode", Value: "dedicated"}}},
 		"collaborative": {options: []ipu.Option{{Name: "streamCallbacks.multiThreadMode", Value: "collaborative"}}, nasty: "poison,latency=20"},
 		"nasty":         {nasty: "poison,refuse,extra,discard,seed=7"},
+		"forgetful":     {nasty: "silent,forget"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("FAKE_POPLAR_NASTY", v.nasty)

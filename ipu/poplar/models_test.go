@@ -49,7 +49,7 @@ func projectModels(t *testing.T) map[string][]string {
 // TestModelsAnswerAsOnCPU runs every model of the golden cases and the examples, the fake doing all that a device may: the answers
 // are those of the cpu back end to the bit.
 func TestModelsAnswerAsOnCPU(t *testing.T) {
-	t.Setenv("FAKE_POPLAR_NASTY", "poison,refuse,extra,delay,discard,seed=3")
+	t.Setenv("FAKE_POPLAR_NASTY", "poison,refuse,extra,delay,discard,silent,forget,seed=3")
 	for name, files := range projectModels(t) {
 		t.Run(name, func(t *testing.T) {
 			m, err := popef.Load(files...)

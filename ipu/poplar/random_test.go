@@ -303,7 +303,7 @@ func TestRandomPrograms(t *testing.T) {
 		m := drawModel(t)
 		c := m.config()
 		var nasty []string
-		for _, word := range []string{"poison", "refuse", "extra", "delay", "discard", "latency=10"} {
+		for _, word := range []string{"poison", "refuse", "extra", "delay", "discard", "silent", "forget", "latency=10"} {
 			if rapid.Bool().Draw(t, word) {
 				nasty = append(nasty, word)
 			}

@@ -26,17 +26,30 @@ type ringed struct {
 }
 
 // connectRing connects a stream whose host's side has memory for all transfers of a run.
-func (e *Engine) connectRing(info ipu.StreamInfo, handle *C.char, output C.int32_t, host ipu.Windowed) (end, error) {
+func (e *Engine) connectRing(info ipu.StreamInfo, handle *C.char, host ipu.Windowed) (end, error) {
 	c := C.plr_ring_new(C.uint64_t(info.Bytes), C.plr_engine_mail(e.c))
 	if c == nil {
 		return nil, &ipu.Error{Kind: ipu.KindMemory, Message: "there is no memory for a ring"}
 	}
-	var err C.plr_err
-	if err := failure(C.plr_connect_ring(e.c, handle, output, c, &err), &err, ""); err != nil {
-		C.plr_ring_free(c)
+	s := &ringed{host: host, window: host.Window(), info: info, c: c}
+	if err := s.again(e, info, handle); err != nil {
+		s.release()
 		return nil, err
 	}
-	return &ringed{host: host, window: host.Window(), info: info, c: c}, nil
+	return s, nil
+}
+
+func (s *ringed) again(e *Engine, info ipu.StreamInfo, handle *C.char) error {
+	var err C.plr_err
+	return failure(C.plr_connect_ring(e.c, handle, isOutput(info), s.c, &err), &err, "")
+}
+
+// isOutput is 1 for an output, 0 for an input.
+func isOutput(info ipu.StreamInfo) C.int32_t {
+	if info.Direction == ipu.DeviceToHost {
+		return 1
+	}
+	return 0
 }
 
 // begin has a run find its transfers in what is left of the window.

@@ -108,7 +108,7 @@ func TestPoplarModel(t *testing.T) {
 // TestStarvedQueue has a queue's input run dry in the middle of a run: after its timeout the engine goes on with dummy data,
 // whose results reach nobody, and what is enqueued later goes to runs of its own.
 func TestStarvedQueue(t *testing.T) {
-	for _, nasty := range []string{"", "poison,refuse,extra,discard,seed=5", "extra,delay,latency=20"} {
+	for _, nasty := range []string{"", "poison,refuse,extra,discard,seed=5", "extra,delay,silent,forget,latency=20"} {
 		t.Run(nasty, func(t *testing.T) {
 			t.Setenv("FAKE_POPLAR_NASTY", nasty)
 			ctx := t.Context()

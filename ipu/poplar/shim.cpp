@@ -113,7 +113,7 @@ extern "C" int32_t plr_devices(plr_options options, plr_devinfo **out, size_t *n
 extern "C" int32_t plr_device_open(uint32_t id, plr_options options, plr_device **out, plr_err *err) {
   return guard(err, [&] {
     auto d = std::make_shared<poplar::Device>(poplar::DeviceManager::createDeviceManager().getDevice(id, flags(options)));
-    *out = new plr_device{std::move(d)};
+    *out = new plr_device{std::move(d), false};
   });
 }
 
@@ -124,7 +124,7 @@ extern "C" int32_t plr_device_model(uint32_t ipus, const char *version, uint32_t
     if (tiles)
       m.tilesPerIPU = tiles;
     auto d = std::make_shared<poplar::Device>(m.createDevice(flags(options)));
-    *out = new plr_device{std::move(d)};
+    *out = new plr_device{std::move(d), false};
   });
 }
 
@@ -133,13 +133,18 @@ extern "C" int32_t plr_device_info(plr_device *dev, plr_devinfo *out, plr_err *e
 }
 
 extern "C" int32_t plr_device_attach(plr_device *dev, int32_t *ok, plr_err *err) {
-  return guard(err, [&] { *ok = dev->device->attach(); });
+  return guard(err, [&] { *ok = dev->attached = dev->device->attach(); });
 }
 
 extern "C" int32_t plr_device_detach(plr_device *dev, plr_err *err) {
-  return guard(err, [&] { dev->device->detach(); });
+  return guard(err, [&] {
+    dev->device->detach();
+    dev->attached = false;
+  });
 }
 
 extern "C" void plr_device_free(plr_device *dev) {
+  if (dev->attached)
+    guard(nullptr, [&] { dev->device->detach(); });
   guard(nullptr, [&] { delete dev; });
 }

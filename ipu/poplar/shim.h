@@ -132,7 +132,7 @@ int32_t plr_device_info(plr_device *dev, plr_devinfo *out, plr_err *err);
 // plr_device_attach tries once; *ok is 0 if the device is attached elsewhere.
 int32_t plr_device_attach(plr_device *dev, int32_t *ok, plr_err *err);
 int32_t plr_device_detach(plr_device *dev, plr_err *err);
-// plr_device_free gives up the handle; an engine that is loaded on the device keeps what it needs.
+// plr_device_free detaches it if it is attached, and gives up the handle; an engine that is loaded on the device keeps what it needs.
 void plr_device_free(plr_device *dev);
 
 // The memory is read during the call alone. A file is read by pread, from offset on.

@@ -70,6 +70,7 @@ template <class F> int32_t guard(plr_err *err, F f) noexcept {
 
 struct plr_device {
   std::shared_ptr<poplar::Device> device;
+  bool attached = false;
 };
 
 #endif

@@ -182,18 +182,24 @@ public:
   void fetch(void *p) noexcept override {
     if (!failed())
       failing(plrGoFetch(id, p, bytes) != 0);
-    if (failed() && !output)
+    if (output)
+      completed(); // whether Poplar says so of outputs is not known
+    else if (failed())
       std::memset(p, 0, bytes);
   }
 
   void complete() noexcept override {
-    if (!failed())
-      failing(plrGoComplete(id) != 0);
+    if (!output)
+      completed();
   }
 
   void invalidatePrefetched() noexcept override { failing(plrGoInvalidate(id) != 0); }
 
 private:
+  void completed() noexcept {
+    if (!failed())
+      failing(plrGoComplete(id) != 0);
+  }
   bool failed() noexcept {
     plr_run *r = under_way(mail);
     return r && load(&r->failed);
@@ -405,7 +411,11 @@ struct plr_engine {
   int32_t one(uint32_t slot) noexcept {
     plr_run *r = &mail->runs[slot];
     if (r->command == PLR_LOAD)
-      return guard(&errors[slot], [&] { engine->load(*device); });
+      return guard(&errors[slot], [&] {
+        std::shared_ptr<poplar::Device> to = next; // the one before is there until the engine has left it
+        engine->load(*to);
+        device = std::move(to);
+      });
     store(&mail->now, slot);
     int32_t code = guard(&errors[slot], [&] { engine->run(r->program); });
     for (auto &c : rings) // what was handed over and not used is not for the next run
@@ -438,7 +448,7 @@ struct plr_engine {
 
   Holder engine;
   plr_mail *mail;
-  std::shared_ptr<poplar::Device> device;
+  std::shared_ptr<poplar::Device> device, next; // that it is loaded on, and that the next PLR_LOAD is for
   plr_err errors[PLR_SLOTS] = {};           // by slot
   std::map<std::string, plr_ring *> rings; // of inputs, by handle
   bool broken = false;                     // a command has failed, of that epoch
@@ -479,7 +489,7 @@ extern "C" int32_t plr_engine_streams(plr_engine *eng, char **names, size_t *n, 
 }
 
 extern "C" int32_t plr_engine_device(plr_engine *eng, plr_device *dev, plr_err *err) {
-  return guard(err, [&] { eng->device = dev->device; });
+  return guard(err, [&] { eng->next = dev->device; });
 }
 
 extern "C" int32_t plr_engine_error(plr_engine *eng, uint32_t slot, plr_err *err) {
@@ -500,11 +510,16 @@ extern "C" int32_t plr_engine_free(plr_engine *eng, plr_err *err) {
   return guard(err, [&] { delete eng; });
 }
 
-// connected is guard for what connects a stream to something else than an input's ring.
-template <class F> static int32_t connected(plr_engine *eng, const char *handle, plr_err *err, F f) noexcept {
+// connected is guard for what connects a stream, an input's to a ring if there is one. Nothing that may fail comes behind that: what failed is not connected.
+template <class F> static int32_t connected(plr_engine *eng, const char *handle, plr_err *err, F f, plr_ring *ring = nullptr) noexcept {
   return guard(err, [&] {
-    f(std::string(handle));
-    eng->rings.erase(handle);
+    const std::string h(handle);
+    std::map<std::string, plr_ring *> one;
+    if (ring)
+      one[h] = ring;
+    f(h);
+    eng->rings.erase(h);
+    eng->rings.merge(one);
   });
 }
 
@@ -513,12 +528,8 @@ extern "C" int32_t plr_connect_memory(plr_engine *eng, const char *handle, void 
 }
 
 extern "C" int32_t plr_connect_ring(plr_engine *eng, const char *handle, int32_t output, plr_ring *ring, plr_err *err) {
-  return guard(err, [&] {
-    eng->connect(handle, ring, output != 0);
-    eng->rings.erase(handle);
-    if (!output)
-      eng->rings[handle] = ring;
-  });
+  return connected(
+      eng, handle, err, [&](const std::string &h) { eng->connect(h, ring, output != 0); }, output ? nullptr : ring);
 }
 
 extern "C" int32_t plr_connect_go(plr_engine *eng, const char *handle, int32_t output, uint64_t id, size_t bytes, plr_err *err) {

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <linux/futex.h>
+#include <new>
 #include <string>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -26,6 +27,18 @@
       std::exit(1);                                                                                                    \
     }                                                                                                                  \
   } while (0)
+
+// Of this thread the allocation with this number fails, counted from 0; none if it is negative.
+static thread_local int fails = -1;
+
+__attribute__((noinline)) void *operator new(size_t n) {
+  void *p = fails >= 0 && fails-- == 0 ? nullptr : std::malloc(n);
+  if (!p)
+    throw std::bad_alloc();
+  return p;
+}
+__attribute__((noinline)) void operator delete(void *p) noexcept { std::free(p); }
+__attribute__((noinline)) void operator delete(void *p, size_t) noexcept { std::free(p); }
 
 // What Go offers. An id is the address of one of these.
 struct Host {
@@ -197,6 +210,32 @@ static void starved() {
   r.y->parts[0] = plr_part{0, 0, 0, run.number, 0, {}};
   e.send(0, PLR_RUN, 2);
   CHECK(e.await(0) == 0 && !get(&run.failed));
+}
+
+// memory has every allocation fail while a ring is connected: what could not be connected is not used.
+static void memory() {
+  Engine e(adder(4, 2));
+  CHECK(e.load() == 0);
+  Rings r(e);
+  Data a(4), b(4), y(4);
+  for (int n = 0;; n++) {
+    plr_ring *another = plr_ring_new(64, e.mail);
+    fails = n;
+    const int32_t code = plr_connect_ring(e.eng, "a", 0, another, &e.err);
+    fails = -1;
+    if (code == 0) {
+      CHECK(n > 1);
+      std::swap(r.a, another);
+    }
+    CHECK(code == 0 || code == PLR_MEMORY);
+    plr_ring_free(another);
+    e.begin(0);
+    a.lie(e, r.a, 0, 4), b.lie(e, r.b, 0, 4), y.lie(e, r.y, 0, 4);
+    e.send(0, PLR_RUN, 2);
+    CHECK(e.await(0) == 0 && !get(&e.mail->runs[0].failed));
+    if (code == 0)
+      return;
+  }
 }
 
 // staged has many runs in the queue, whose memory is their own: some have more than the program reads, some end before they
@@ -465,7 +504,7 @@ int main() {
   size_t layout[PLR_LAYOUT];
   plr_layout(layout);
   CHECK(layout[0] == sizeof(plr_err) && *plr_version() && *plr_package_hash());
-  for (const char *nasty : {"", "poison,refuse,seed=5", "extra,discard,seed=9", "delay", "latency=20"}) {
+  for (const char *nasty : {"", "poison,refuse,seed=5", "extra,discard,seed=9", "delay,silent", "latency=20"}) {
     for (int depth : {1, 4})
       for (int more : {0, 3})
         rings(nasty, 40, depth, more);
@@ -473,6 +512,7 @@ int main() {
   }
   setenv("FAKE_POPLAR_NASTY", "", 1);
   starved();
+  memory();
   callbacks();
   failures();
   closing();

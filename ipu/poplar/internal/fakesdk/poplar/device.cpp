@@ -61,8 +61,6 @@ std::shared_ptr<fake::DeviceImpl> make(unsigned id, const std::vector<unsigned> 
 
 namespace fake {
 
-DeviceImpl::~DeviceImpl() { detach(); }
-
 void DeviceImpl::detach() {
   std::lock_guard<std::mutex> own(mu);
   if (!attached)

@@ -11,7 +11,7 @@
 //	FAKE_POPLAR_LOCKS=DIR           attached IPUs are locked files there, so that processes see each other
 //	FAKE_POPLAR_REMOTE_BUFFERS=true or false
 //	FAKE_POPLAR_HASH=fa4e0000       the package hash
-//	FAKE_POPLAR_NASTY=WORDS         poison, refuse, extra, delay, discard, latency=µs, seed=N; see fake.hpp
+//	FAKE_POPLAR_NASTY=WORDS         poison, refuse, extra, delay, discard, silent, forget, latency=µs, seed=N; see fake.hpp
 //	FAKE_POPLAR_FAULT=SCRIPT        errors at calls, as in run:1@5=recoverable:IPU_RESET;load@2=poplar_error; see fault.cpp
 //	FAKE_POPLAR_TRACE=1             a line on stderr for every engine that is loaded
 //

@@ -92,6 +92,8 @@ void EngineImpl::load(const std::shared_ptr<DeviceImpl> &d) {
     discard(i);
     std::fill(ends[i].tensor.begin(), ends[i].tensor.end(), 0);
     ends[i].late = 0;
+    if (nasty.forget)
+      ends[i].callback.reset(), ends[i].buffer = nullptr;
   }
   strike("load", "", &halt);
   if (halt)
@@ -254,7 +256,8 @@ void EngineImpl::move(std::size_t i) {
       e.ahead.pop_front();
     } else
       fetch(e, s.output, e.tensor.data(), s.bytes);
-    e.late++;
+    if (!s.output || !nasty.silent)
+      e.late++;
     if (!nasty.delay)
       settle(e);
   }
@@ -315,7 +318,7 @@ int EngineImpl::call(std::size_t i, int what, void *data, std::size_t bytes) {
         std::memcpy(tensor, e.buffer, bytes);
       return e.buffer || (e.callback && prefetch(e, s.handle, tensor, bytes));
     case FAKE_COMPLETE:
-      if (e.callback)
+      if (e.callback && (!s.output || !nasty.silent))
         on(e, [&] { e.callback->complete(); });
       return 0;
     default:
@@ -474,7 +477,7 @@ Nasty::Nasty() {
     auto i = all.find(std::string(word) + "=");
     return i == std::string::npos ? otherwise : static_cast<unsigned>(std::strtoul(all.c_str() + i + std::strlen(word) + 1, nullptr, 10));
   };
-  poison = has("poison"), refuse = has("refuse"), extra = has("extra"), delay = has("delay"), discard = has("discard");
+  poison = has("poison"), refuse = has("refuse"), extra = has("extra"), delay = has("delay"), discard = has("discard"), silent = has("silent"), forget = has("forget");
   latency = value("latency", 0);
   state = value("seed", 1) | 1;
 }

@@ -43,7 +43,6 @@ struct DeviceImpl {
   bool attached = false;
   std::atomic<const void *> owner{nullptr}; // the engine that was loaded last
   std::vector<int> locks; // files by which other processes know
-  ~DeviceImpl();
   void detach();
 };
 
@@ -110,13 +109,15 @@ private:
   std::thread thread;
 };
 
-// Nasty is what the fake does beyond what programs ask for: FAKE_POPLAR_NASTY="poison,refuse,extra,delay,discard,latency=50,seed=1".
+// Nasty is what the fake does beyond what programs ask for: FAKE_POPLAR_NASTY="poison,refuse,extra,delay,discard,silent,forget,latency=50,seed=1".
 struct Nasty {
   bool poison = false;  // buffers are overwritten after every call
   bool refuse = false;  // prefetches are left out now and then
   bool extra = false;   // prefetches beyond what the program will read
   bool delay = false;   // complete is called before the next transfer, not at once
   bool discard = false; // what was prefetched is thrown away now and then
+  bool silent = false;  // outputs get no complete
+  bool forget = false;  // loading forgets what is connected
   unsigned latency = 0; // µs before each transfer
   std::uint64_t state = 1;
   Nasty();
