@@ -54,9 +54,14 @@ func (e *Engine) Skipped(n int) int {
 // Touches reports whether a timer that comes now would write to the memory of the engine's mail, of an engine that nothing else uses.
 func (e *Engine) Touches() bool {
 	s, memory := &e.seats[0], uint32(7)
-	theirs := s.goWaits
-	s.goWaits = &memory
+	to := func(at *uint32) (before *uint32) {
+		s.mu.Lock() // a timer of the last run may come at this moment
+		defer s.mu.Unlock()
+		before, s.goWaits = s.goWaits, at
+		return before
+	}
+	theirs := to(&memory)
 	s.kick()
-	s.goWaits = theirs
-	return memory != 7
+	to(theirs)
+	return atomic.LoadUint32(&memory) != 7
 }
