@@ -95,9 +95,10 @@ func TestIdle(t *testing.T) {
 		c.Env = append(os.Environ(), variable+"=1")
 		out, err := c.CombinedOutput()
 		require.NoError(t, err, string(out))
-		if !strings.Contains(string(out), "--- PASS: TestIdle") {
-			t.Skip(string(out))
+		if strings.Contains(string(out), "--- SKIP: TestIdle") {
+			t.Skip("this kernel does not tell how often a thread runs: it has no schedstat")
 		}
+		require.Contains(t, string(out), "--- PASS: TestIdle")
 		return
 	}
 	e, _ := engineOf(t, adder(64, 1, 2))
